@@ -82,7 +82,7 @@ class Promises:
         found = names_sides.Side("").run(["content", path.lstrip("/")])
         return {} if isinstance(found, str) else {"content": list(found)}
 
-    # Operations. `look` is called before one, `changed` if it succeeded or the daemon died under it.
+    # Operations. `look` is called before one, `changed` if it succeeded, or may have when the daemon died under it.
     def look(self, op, files):
         if op[0] == "as":
             return self.look(op[4], files)
@@ -255,20 +255,22 @@ class Promises:
                     self.add_place(path, found.st_ino)
 
     # For `check`.
-    def paths(self, number, depth=0):
+    def paths(self, number, inside=()):
+        """Where a directory may be. Those that contained each other in turn do not do so at once."""
         if number == self.top:
             return [""]
         found = []
-        for parent, name in dict.fromkeys(self.directories.get(number, [])):
-            if depth < 60:
-                found += [f"{above}/{name}" if above else name for above in self.paths(parent, depth + 1)]
+        # The last first: there may be too many.
+        for parent, name in reversed(dict.fromkeys(self.directories.get(number, []))):
+            if parent != number and parent not in inside:
+                found += [f"{above}/{name}" if above else name for above in self.paths(parent, (*inside, number))]
         return found[:PATHS_MAX]
 
     def exported(self):
         places = []
         for place in self.places:
             at = [f"{above}/{name}" if above else name
-                  for (number, name) in dict.fromkeys(place.positions) for above in self.paths(number)]
+                  for (number, name) in reversed(dict.fromkeys(place.positions)) for above in self.paths(number)]
             places.append({"paths": at[:PATHS_MAX], "contents": place.contents, "attributes": place.attributes})
         directories = []
         for number, synced in self.synced.items():

@@ -185,15 +185,15 @@ class Process:
             self.read_stream(op)
         else:
             facts = self.promises.look(op, self.plain.files) if self.promises else None
+            here = self.mount.run(op)
+            there = self.plain.run(op)
             try:
-                here = self.mount.run(op)
                 if here in DEAD:
                     raise Died
-                there = self.plain.run(op)
                 self.compare(op, here, there)
             except Died:
-                # It may have been made or not.
-                if facts is not None:
+                # It may have been made or not; one that is refused was not.
+                if facts is not None and not is_error(there):
                     self.promises.changed(op, facts)
                 raise
             if is_error(there):

@@ -122,7 +122,7 @@ impl Engine {
         log.cost.ended(Ended { pages, took, service: took, ahead: 0 });
         log.shared.committed();
         let durable = log.shared.durable();
-        let ready = log.waiting.ready(durable);
+        let ready = each_once(log.waiting.ready(durable));
         let awaited = !log.waiting.is_empty()
             || log.behind.commands.waits_beyond(durable)
             || log.names.waiting.waits_beyond(durable);
@@ -144,7 +144,7 @@ impl Engine {
     pub(crate) fn log_failed(&mut self, kind: ErrorKind, now: Time) {
         let log = self.journal_mut();
         log.failed.get_or_insert(kind);
-        let waiting = log.waiting.take_all();
+        let waiting = each_once(log.waiting.take_all());
         let leaving = std::mem::take(&mut log.leaving);
         self.cache.fail_spill();
         self.send_behind(Lsn(u64::MAX));
@@ -169,4 +169,11 @@ impl Engine {
     pub(crate) fn journal_mut(&mut self) -> &mut FileJournal {
         self.journal.as_mut().expect("there is a log")
     }
+}
+
+/// Syncs that wait for the log, each once: one may wait for names first, and then for what its end logs.
+fn each_once(mut syncs: Vec<(FileIx, u64)>) -> Vec<(FileIx, u64)> {
+    syncs.sort_unstable_by_key(|&(_, id)| id);
+    syncs.dedup_by_key(|&mut (_, id)| id);
+    syncs
 }

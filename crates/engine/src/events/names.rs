@@ -207,6 +207,7 @@ mod tests {
         now: Time,
         replies: Vec<(RequestId, Result<(), Error>)>,
         log: Vec<(crate::command::IoId, Commit)>,
+        syncs_home: bool,
     }
 
     impl Bench {
@@ -229,7 +230,7 @@ mod tests {
                 features: 0,
             }));
             let (replies, log) = (Vec::new(), Vec::new());
-            Bench { engine, now: Time::from_millis(1), replies, log }
+            Bench { engine, now: Time::from_millis(1), replies, log, syncs_home: false }
         }
 
         /// A file that records of names make.
@@ -248,6 +249,13 @@ mod tests {
             self.engine.log_names(&named, &record, false, self.now).unwrap()
         }
 
+        /// Takes what the engine left to do, and syncs home.
+        fn settle_with_home(&mut self) {
+            self.syncs_home = true;
+            self.settle();
+            self.syncs_home = false;
+        }
+
         /// Takes what the engine left to do. Only the log is to be used.
         fn settle(&mut self) {
             self.engine.dispatch();
@@ -261,6 +269,10 @@ mod tests {
                     Output::Command(Command::Reserve { io, .. }) => {
                         let reserved = Completion::Reserved { result: Ok(()) };
                         self.engine.complete(io, reserved, self.now);
+                        self.engine.dispatch();
+                    }
+                    Output::Command(Command::Sync { io, .. }) if self.syncs_home => {
+                        self.engine.complete(io, Completion::Synced { result: Ok(()) }, self.now);
                         self.engine.dispatch();
                     }
                     other => panic!("{other:?}"),
@@ -309,6 +321,30 @@ mod tests {
         assert_eq!(bench.replies, [(REQUEST, Ok(()))]);
         let again = bench.engine.sync(REQUEST, FILE, Durability::All, bench.now);
         assert_eq!(again, Outcome::Done(Ok(())), "nothing is undurable");
+    }
+
+    #[test]
+    fn a_sync_that_brings_data_home_waits_for_the_names_before_it() {
+        // No log serves a file that it does not name.
+        let mut bench = Bench::new();
+        let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+        bench.engine.attach(FILE, home);
+        let node = bench.engine.new_node().unwrap();
+        for (round, durability) in [Durability::Data, Durability::All].into_iter().enumerate() {
+            bench.log(node);
+            let request = RequestId(round as u64);
+            let synced = bench.engine.sync(request, FILE, durability, bench.now);
+            assert_eq!(synced, Outcome::Pending, "{durability:?}");
+            bench.settle_with_home();
+            assert_eq!((bench.log.len(), bench.replies.len()), (1, round), "home is synced");
+            bench.end_log(Ok(()));
+            assert_eq!(bench.replies.last(), Some(&(request, Ok(()))));
+        }
+        bench.log(node);
+        assert_eq!(bench.engine.sync(REQUEST, FILE, Durability::Data, bench.now), Outcome::Pending);
+        bench.settle_with_home();
+        bench.end_log(Err(ErrorKind::Io));
+        assert_eq!(bench.replies.last(), Some(&(REQUEST, Err(Error::Home(ErrorKind::Io)))));
     }
 
     #[test]

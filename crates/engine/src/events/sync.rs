@@ -98,7 +98,9 @@ impl Engine {
         }
         let of_file = &self.cache.files[file];
         if !of_file.is_unclean() && !broken && !self.is_home_ahead(file) {
-            let durable = !of_file.home.unsynced && of_file.home.syncs_in_flight == 0;
+            let durable = !of_file.home.unsynced
+                && of_file.home.syncs_in_flight == 0
+                && self.undurable_name().is_none();
             if durability == Durability::None || (durability == Durability::Data && durable) {
                 return Step::Done(Ok(()));
             }
@@ -116,10 +118,24 @@ impl Engine {
         now: Time,
     ) {
         let id = self.add_waiter(file, durability, done);
+        let for_program = matches!(done, SyncFor::Sync(_) | SyncFor::Write(_));
+        if for_program && durability != Durability::None {
+            self.wait_for_names(file, id);
+        }
         if self.cache.files[file].is_unclean() {
             self.pump(now);
         } else {
             self.all_home(file, id);
+        }
+    }
+
+    /// Makes a sync wait for the names before it, which are in the log alone.
+    fn wait_for_names(&mut self, file: FileIx, id: u64) {
+        let failed = self.journal.as_ref().and_then(|log| log.failed);
+        match (self.undurable_name(), failed) {
+            (None, _) => {}
+            (Some(lsn), None) => self.wait_for_log(lsn, file, id),
+            (Some(_), Some(kind)) => self.waiter(file, id).error = Some(kind),
         }
     }
 
@@ -231,7 +247,7 @@ impl Engine {
         if (for_program || sync.full.is_some()) && sync.error.is_none() {
             self.sync_home(file, id);
         } else {
-            self.finish_sync(file, id);
+            self.advance_sync(file, id);
         }
     }
 
@@ -269,7 +285,7 @@ impl Engine {
         self.advance_sync(file, id);
     }
 
-    pub(crate) fn finish_sync(&mut self, file: FileIx, id: u64) {
+    fn finish_sync(&mut self, file: FileIx, id: u64) {
         let syncs = &mut self.cache.files[file].waiters.syncs;
         let at = syncs.iter().position(|sync| sync.id == id).expect("a waiter stays");
         let sync = syncs.remove(at);
