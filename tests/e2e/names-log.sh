@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
-# between the crash and the recovery; and the times of directories of a tree that is copied.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times
+# between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
+# other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -130,6 +131,95 @@ tree-times)
             diff "$WORK/seen" "$WORK/$found" || fail "$names, $found: times of directories differ"
         done
         [ "$(grep -c ' 1000000000\.' "$WORK/seen")" -ge 10 ] || fail "$(cat "$WORK/seen")"
+    done
+    ;;
+other-directories)
+    # A sync of anything makes all durable that was changed before, also if nothing of it is to be synced.
+    for synced in . directory directory/file; do
+        mkdir -p "$SRC/directory/below"
+        echo content | tee "$SRC/directory/file" >"$SRC/directory/below/removed"
+        mount_log
+        rm "$MNT/directory/below/removed"
+        sync "$MNT/$synced"
+        crash
+        recover
+        [ ! -e "$SRC/directory/below/removed" ] || fail "it is there after a sync of $synced"
+    done
+    ;;
+other-name)
+    # On an overlay files are found by the places that the log says. It learns of other names when they are used.
+    mkdir "$WORK/lower" "$WORK/upper" "$WORK/work"
+    mount -t overlay overlay -o "lowerdir=$WORK/lower,upperdir=$WORK/upper,workdir=$WORK/work" "$SRC"
+    mkdir "$SRC/directory"
+    for file in used open; do
+        echo before >"$SRC/$file"
+        ln "$SRC/$file" "$SRC/directory/$file"
+    done
+    mount_log
+    rm "$MNT/used"
+    printf 'acknowledged' | dd of="$MNT/directory/used" conv=notrunc,fsync status=none
+    # The other name of this one was never used.
+    python3 - "$MNT" <<'EOF'
+import os, sys
+at = os.open(f"{sys.argv[1]}/open", os.O_RDWR)
+os.pwrite(at, b"acknowl", 0)
+os.fsync(at)
+os.unlink(f"{sys.argv[1]}/open")
+os.pwrite(at, b"acknowledged", 0)
+os.fsync(at)
+EOF
+    sync "$MNT"
+    crash
+    mount_log
+    for file in used open; do
+        [ "$(head -c 12 "$MNT/directory/$file")" = acknowledged ] || fail "$file: $(cat "$MNT/directory/$file")"
+        [ ! -e "$MNT/$file" ] || fail "$file is there again"
+    done
+    "$WEIR" umount "$MNT"
+    umount "$SRC"
+    ;;
+replaced-size)
+    # A name that replaced another is not recovered without the new file's size.
+    mount_log
+    echo old | tee "$MNT/new" >"$MNT/empty"
+    sync "$MNT/new"
+    python3 - "$MNT" <<'EOF'
+import os, sys
+for name, data in [("new", b"x" * 640), ("empty", b"")]:
+    at = os.open(f"{sys.argv[1]}/{name}-to-be", os.O_CREAT | os.O_RDWR)
+    os.write(at, data)
+    os.ftruncate(at, 960)
+    os.rename(f"{sys.argv[1]}/{name}-to-be", f"{sys.argv[1]}/{name}")
+os.fsync(os.open(sys.argv[1], os.O_RDONLY))
+EOF
+    crash
+    recover
+    for file in new empty; do
+        [ "$(stat -c %s "$SRC/$file")" = 960 ] || fail "$file: $(stat "$SRC/$file")"
+    done
+    ;;
+copied)
+    for place in source "$WORK/log"; do
+        echo "old content, and more" >"$SRC/old"
+        mount_weir_foreground "$SRC" "$MNT" --names log --log "$place"
+        printf synced | dd of="$MNT/old" conv=notrunc,fsync status=none
+        echo synced >"$MNT/new"
+        sync "$MNT/new"
+        crash
+        cp -a "$SRC" "$WORK/copy"
+        for command in "mount $WORK/copy $MNT --log $place" "recover $WORK/copy"; do
+            # shellcheck disable=SC2086
+            ! "$WEIR" $command 2>"$WORK/said" || fail "weir $command succeeds on a copy"
+            grep -q 'was copied from another directory' "$WORK/said" || fail "weir $command: $(cat "$WORK/said")"
+        done
+        "$WEIR" recover "$SRC" >/dev/null
+        [ "$(head -c 6 "$SRC/old") $(cat "$SRC/new")" = "synced synced" ] || fail "the original: $(cat "$SRC"/*)"
+        # With nothing in its log a copy is a SOURCE as any.
+        rm -r "$WORK/copy"
+        cp -a "$SRC" "$WORK/copy"
+        mount_weir "$WORK/copy" "$MNT"
+        umount_weir "$MNT"
+        rm -r "$WORK/copy" "$SRC/new"
     done
     ;;
 esac

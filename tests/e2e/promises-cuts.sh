@@ -2,18 +2,22 @@
 # Power cuts of an emulated disk under programs that truncate, rewrite by O_TRUNC, rename over, punch holes, delete and
 # rest between their synced writes. After each cut the disk gets another device number, as after a reboot, and SOURCE
 # is recovered by `weir recover SOURCE` and `weir mount SOURCE` in turn: no acknowledged data is lost, data that was settled
-# at home is never replaced by older data, and there is no data that no program wrote.
-# cases: ext4 xfs
-# all: xfs
+# at home is never replaced by older data, and there is no data that no program wrote. Those with `names` have names in the
+# log, too.
+# cases: ext4 xfs names-ext4 names-xfs
+# all: xfs names-xfs
 # seconds: 35
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
-need_filesystem "$1"
+filesystem=${1#names-}
+names=()
+[ "$filesystem" = "$1" ] || names=(--names log)
+need_filesystem "$filesystem"
 cuts=6
 if [ -n "$LONG" ]; then cuts=100; fi
-start_disk none 512M "$1"
+start_disk none 512M "$filesystem"
 blockdev --flushbufs "$DISK_DEVICE"
 
 # renumber: gives the disk another loop device, DEVICE.
@@ -31,7 +35,6 @@ renumber() {
 
 # Waits until the kernel has released the file system, which happens shortly after umount while a killed daemon's last
 # files are being closed. Until then, mounting it on another device is refused as a duplicate.
-filesystem=$1
 gone() {
     soon absent "/sys/fs/$filesystem/${DEVICE#/dev/}" || fail "$filesystem on $DEVICE stays after umount"
 }
@@ -48,7 +51,7 @@ for cut in $(seq "$cuts"); do
     mount "$DEVICE" "$SRC"
     rm -rf "$WORK/notes" "$SRC"/program-*
     sync -f "$SRC"
-    mount_weir_foreground "$SRC" "$MNT" --log-size "$((cut % 2 * 6 + 2))M" --dirty-expire 150ms
+    mount_weir_foreground "$SRC" "$MNT" --log-size "$((cut % 2 * 6 + 2))M" --dirty-expire 150ms "${names[@]}"
     # Every third cut comes when the programs rest and everything is home.
     how="in the middle"
     if [ $((cut % 3)) = 0 ]; then how="after a rest"; fi

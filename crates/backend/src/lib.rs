@@ -70,7 +70,7 @@ pub use recovery_names::{
 };
 pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,
-    RedoLog, can_be_logged, look, recover,
+    RedoLog, can_be_logged, lasting_identity, look, recover,
 };
 pub use reservations::give_back_reserved;
 pub use rotation::is_rotational;

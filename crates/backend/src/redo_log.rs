@@ -148,6 +148,15 @@ pub fn can_be_logged(source: BorrowedFd<'_>) -> io::Result<()> {
     Naming::of(source).map(drop)
 }
 
+/// What tells a directory from a copy of it, where file handles last: its handle.
+///
+/// # Errors
+/// Those of fstatfs(2) and name_to_handle_at(2).
+pub fn lasting_identity(directory: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
+    let naming = Naming::of(directory)?;
+    (!naming.is_by_path()).then(|| naming.identity(directory)).transpose()
+}
+
 /// What a recovery did.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RecoveredLog {

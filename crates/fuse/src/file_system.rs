@@ -63,6 +63,8 @@ pub(crate) struct MountOptions {
     pub(crate) names_behind: bool,
     /// They are logged.
     pub(crate) names_logged: bool,
+    /// Home is on another machine.
+    pub(crate) is_elsewhere: bool,
 }
 
 impl MountOptions {
@@ -252,17 +254,23 @@ impl FileSystem {
             return Err(Errno::ESTALE);
         }
         home.open_data(write)?;
-        if write
-            && home.log_node().is_none()
-            && let Some(behind) = &self.write_behind
-            && let Some(number) = behind.number_file(&self.inodes, inode.node())
+        let mut is_found = true;
+        if let Some(behind) =
+            self.write_behind.as_ref().filter(|behind| write && behind.logs_places())
+            && inode.is_at_home()
         {
-            home.set_log_node(number);
+            match behind.number_file(&self.inodes, inode.node()) {
+                Some(number) => home.set_log_node(number),
+                None => is_found = false,
+            }
         }
         // Attaching cancels a detachment in progress. A file that is attached already may have become readable.
         if let Err(error) = self.shard.attach(inode.node().file(), home) {
             self.close_if_idle(inode, home, &mut state);
             return Err(error.into());
+        }
+        if !is_found {
+            self.shard.pause_log(inode.node().file());
         }
         state.epoch += 1;
         self.inodes.attached(inode, &mut state);

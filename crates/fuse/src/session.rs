@@ -58,6 +58,8 @@ pub struct Options {
     pub names_behind: bool,
     /// They are logged, if there is a log by whose recovery files are found by their handles; else syncs wait for home.
     pub names_logged: bool,
+    /// Home is on another machine: where names are written back, all names of a directory are asked for at once.
+    pub is_elsewhere: bool,
     /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
     pub transport: Option<Transport>,
     /// Users (numbers) besides the daemon's own whose programs may use the lane: these can read all that the
@@ -83,6 +85,7 @@ impl Options {
             negative_timeout: NEGATIVE_TIMEOUT_DEFAULT,
             names_behind: false,
             names_logged: false,
+            is_elsewhere: false,
             transport: None,
             lane_users: Vec::new(),
             threads: None,
@@ -126,6 +129,7 @@ pub fn mount(
         negative_timeout: options.negative_timeout,
         names_behind: options.names_behind,
         names_logged: options.names_logged,
+        is_elsewhere: options.is_elsewhere,
     };
     let descriptors = Descriptors::new(raise_descriptor_limit());
     let (reclaimer, queue) = Reclaimer::new(descriptors.inodes_max());

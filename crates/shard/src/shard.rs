@@ -426,6 +426,11 @@ impl Shard {
         self.naming.is_by_path() && self.log.is_some() && !self.finds_by_number()
     }
 
+    /// Syncs of an attached file go home until it is attached again: recovery would not find it.
+    pub fn pause_log(&self, file: FileId) {
+        self.core.event(Thread::Holding, |state, _| state.engine.pause_log(file));
+    }
+
     /// Whether recovery finds files by the numbers that records of names give them: where handles do not last, and names are
     /// logged. Then a change of a name concerns no file's data.
     pub fn finds_by_number(&self) -> bool {

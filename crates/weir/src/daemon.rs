@@ -384,7 +384,8 @@ fn mount(
     events: mpsc::Sender<Event>,
 ) -> Result<(Device, Observer, Transport), DaemonError> {
     let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
-    let options = front_options(directory, source.path(), settings);
+    let mut options = front_options(directory, source.path(), settings);
+    options.is_elsewhere = local_log::is_elsewhere(source);
     let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;
     let device = session.device_number();
     let observer = session.observer();

@@ -83,6 +83,20 @@ pub enum LogPlaceError {
          older ('weir log' shows them), and recover by the other", .0.display(), .1.display()
     )]
     Two(PathBuf, PathBuf),
+    /// SOURCE is a copy of the directory whose log holds changes.
+    #[error(
+        "SOURCE {} was copied from another directory, or restored, while the log {} held changes of the files \
+         there, which are not known here: mount the original, or 'weir recover' it, and copy it again; to use \
+         the copy without what was synced last, remove {}", source_path.display(), path.display(), own.display()
+    )]
+    Copied {
+        /// SOURCE.
+        source_path: PathBuf,
+        /// The log.
+        path: PathBuf,
+        /// Its `.weir`.
+        own: PathBuf,
+    },
     /// SOURCE cannot be written and a log holds changes.
     #[error(
         "SOURCE {} lacks what was synced last: it is in the log {}, and cannot be brought home because SOURCE \
@@ -206,6 +220,10 @@ impl<'a> Logs<'a> {
         own: &OwnDirectory,
         log: Option<LogOwner>,
     ) -> Result<Identity, LogPlaceError> {
+        if let Err(error) = own.note_directory() {
+            // SOURCE may be full. A copy of it is not known as one then.
+            tracing::warn!("{error}");
+        }
         if let Some(identity) = own.identity()? {
             return Ok(identity);
         }
@@ -311,6 +329,7 @@ impl<'a> Logs<'a> {
             (Some(seen), None) | (None, Some(seen)) => seen,
         };
         let path = seen.file.path().to_owned();
+        self.check_original(own, &path)?;
         self.step("found")?;
         // Not recorded durably here, since SOURCE may be full: a log in SOURCE has the identity too.
         let identity = match (own.identity()?, seen.state.owner) {
@@ -320,6 +339,18 @@ impl<'a> Logs<'a> {
         let RecoveredLog { report, told } = recover(&seen.file, identity, self.source(), dry)?;
         self.step("replayed")?;
         Ok(Some(BroughtHome { path, report, told }))
+    }
+
+    /// A log that holds changes is to be replayed: SOURCE is no copy of the directory that it is of.
+    fn check_original(&self, own: &OwnDirectory, log: &Path) -> Result<(), LogPlaceError> {
+        match own.is_copy()? {
+            false => Ok(()),
+            true => Err(LogPlaceError::Copied {
+                source_path: self.source.path().to_owned(),
+                path: log.to_owned(),
+                own: own.path(""),
+            }),
+        }
     }
 
     /// Releases the space past the ends of files that a killed daemon had reserved.
@@ -562,6 +593,9 @@ impl<'a> Logs<'a> {
         }
         if !force && !is_known && seen.state.has_changes {
             return Err(self.out_of_date(path));
+        }
+        if seen.state.has_changes {
+            self.check_original(own, path)?;
         }
         if dry {
             let RecoveredLog { report, told } = recover(&seen.file, NOBODY, self.source(), true)?;

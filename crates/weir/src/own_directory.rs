@@ -27,6 +27,8 @@ pub const LOCK_FILE: &str = "lock";
 
 const ID_FILE: &str = "id";
 const NOTE_FILE: &str = "log-at";
+/// Says which directory `.weir` was when the log was begun.
+const OF_FILE: &str = "log-of";
 const LOG_FILE: &str = "log";
 
 /// Upper bound of the small files' sizes, bytes.
@@ -268,6 +270,36 @@ impl OwnDirectory {
         synced.map_err(|errno| self.io("sync the directory of", ID_FILE, errno.into()))
     }
 
+    /// Records, durably, that the log is that of the directory in which this one is.
+    ///
+    /// # Errors
+    /// Those of finding out which one it is, and of writing a file here.
+    pub fn note_directory(&self) -> Result<(), OwnDirectoryError> {
+        let Some(here) = self.here()? else { return Ok(()) };
+        match self.read(OF_FILE)?.is_some_and(|noted| noted == here) {
+            true => Ok(()),
+            false => self.write(OF_FILE, &here),
+        }
+    }
+
+    /// Whether SOURCE is a copy of the directory that the log is of. Where handles do not last it is not known.
+    ///
+    /// # Errors
+    /// Those of finding out which one it is, and of reading a file here.
+    pub fn is_copy(&self) -> Result<bool, OwnDirectoryError> {
+        let Some(noted) = self.read(OF_FILE)? else { return Ok(false) };
+        Ok(self.here()?.is_some_and(|here| here != noted))
+    }
+
+    fn here(&self) -> Result<Option<Vec<u8>>, OwnDirectoryError> {
+        let identity = weir_backend::lasting_identity(self.as_fd());
+        let identity = identity.map_err(|error| self.io("identify", ".", error))?;
+        let line = |bytes: Vec<u8>| -> String {
+            bytes.iter().map(|byte| format!("{byte:02x}")).chain(["\n".into()]).collect()
+        };
+        Ok(identity.map(|bytes| line(bytes).into_bytes()))
+    }
+
     /// Where the log is, if it was ever outside SOURCE.
     pub fn note(&self) -> Result<Option<Note>, OwnDirectoryError> {
         let Some(text) = self.read(NOTE_FILE)? else { return Ok(None) };
@@ -296,7 +328,9 @@ impl OwnDirectory {
         let log = rustix::fs::statat(&self.directory, LOG_FILE, AtFlags::SYMLINK_NOFOLLOW);
         if log.is_err_and(|errno| errno == Errno::NOENT) && self.note()?.is_none() {
             // A failure does no harm.
-            let _ = rustix::fs::unlinkat(&self.directory, ID_FILE, AtFlags::empty());
+            for file in [ID_FILE, OF_FILE] {
+                let _ = rustix::fs::unlinkat(&self.directory, file, AtFlags::empty());
+            }
         }
         Ok(())
     }

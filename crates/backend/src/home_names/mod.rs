@@ -12,6 +12,7 @@
 
 mod credentials;
 mod execute;
+mod links;
 mod list;
 mod parking;
 mod status;
@@ -31,8 +32,10 @@ use crate::identity::{Naming, may_open_handles, open_handle, with_handle_of};
 use crate::proc_path::proc_path;
 
 use credentials::Credentials;
+use links::Links;
 
 pub use execute::HomeCommand;
+pub(crate) use links::FUSE_SUPER_MAGIC;
 pub use list::{Cursor, DirEntry, open_directory};
 pub(crate) use parking::PARKING;
 pub use status::{Status, read_link};
@@ -59,12 +62,9 @@ pub struct HomeNames {
     handles: Option<OwnedFd>,
     /// The file system has handles to tell inodes apart by, whether or not they may be opened.
     has_handles: bool,
-    is_fuse: bool,
+    links: Links,
     credentials: Credentials,
 }
-
-/// The type of FUSE file systems (statfs(2)).
-pub(crate) const FUSE_SUPER_MAGIC: u32 = 0x6573_5546;
 
 impl HomeNames {
     /// Of the directory `source`, opened for reading.
@@ -75,26 +75,19 @@ impl HomeNames {
         let status = Status::of(source)?;
         // Where files are logged by path, recovery must find the name a file was opened by.
         let has_handles = Naming::of(source).is_ok_and(|naming| !naming.is_by_path());
-        let system = rustix::fs::fstatfs(source);
-        let is_fuse = system.is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC);
+        let links = Links::of(source)?;
         let handles = match has_handles && may_open_handles(source) {
             true => Some(openat(source, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?),
             false => None,
         };
         let Status { device, mount, .. } = status;
         let credentials = Credentials::new();
-        Ok(HomeNames { device, mount, handles, has_handles, is_fuse, credentials })
+        Ok(HomeNames { device, mount, handles, has_handles, links, credentials })
     }
 
     /// Whether nodes of SOURCE's own file system are found again by handle.
     pub fn are_by_handle(&self) -> bool {
         self.handles.is_some()
-    }
-
-    /// Whether owner, mode and times of a symbolic link can be set. FUSE file systems (sshfs) may set those of what it
-    /// leads to.
-    pub fn sets_links(&self) -> bool {
-        !self.is_fuse
     }
 
     /// Whether names that differ in case alone are known to be different everywhere in SOURCE, whose root directory this

@@ -38,16 +38,16 @@ impl Engine {
         self.journal.as_ref().map_or(0, |log| log.shared.writer().group_bytes_max())
     }
 
-    /// Appends a file's bytes that are not in the log, so that they are durable with whatever is appended after them. False
-    /// if that cannot be done now: then the file is to be synced.
+    /// Appends a file's bytes that are not in the log, so that its content is durable with whatever is appended after them.
+    /// False if that cannot be done now: then the file is to be synced.
     pub fn log_data(&mut self, file: FileId, now: Time) -> bool {
         self.clock = now;
         let Some(file) = self.cache.files.find(file) else { return true };
-        if !self.cache.files[file].is_unclean() {
-            return true;
-        }
-        let held = self.cache.files[file].waiters.freeze != FreezeState::Thawed;
-        if held || !self.may_log(file) || self.is_home_ahead(file) {
+        let of_file = &self.cache.files[file];
+        // Its size, or what went home without the log, is durable when home is synced.
+        let is_at_home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
+        let held = of_file.waiters.freeze != FreezeState::Thawed;
+        if is_at_home || held || !self.may_log(file) || self.is_home_ahead(file) {
             return false;
         }
         let unlogged = self.unlogged_in(file, WHOLE);

@@ -258,6 +258,21 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Where home is far away all names of a directory are asked for at once: when it is listed, or a second name is looked
+    /// for that is not there.
+    pub(crate) fn learn_names(self: &Arc<Self>, directory: &Arc<Inode>) {
+        let Some(behind) = self.write_behind.as_ref().filter(|_| self.options.is_elsewhere) else {
+            return;
+        };
+        if directory.device() != self.device || !self.is_plain(directory) {
+            return;
+        }
+        let _known = behind.hold([directory.node()]);
+        if let Err(error) = self.read_into_tree(behind, directory) {
+            tracing::debug!("the names of a directory are asked for one by one: {error:?}");
+        }
+    }
+
     fn found_at_home(
         &self,
         tree: &mut tree::Tree,
@@ -439,7 +454,7 @@ impl FileSystem {
         };
         let behind = self.behind_in(&directory)?;
         match self.remove_in_tree(behind, &directory, at, is_directory) {
-            // Home alone knows whether the directory is empty.
+            // Home alone knows whether the directory is empty, or what other names the file has.
             Err(Errno::ESTALE) => {
                 tracing::debug!("{:?} is removed at home at once", at.name);
                 None
@@ -469,6 +484,9 @@ impl FileSystem {
             (false, false) => {}
         }
         self.learn_links(behind, &inode);
+        if self.has_unknown_names(behind, &inode) {
+            return Err(Errno::ESTALE);
+        }
         behind.change(&self.inodes, attr::now(), Change::Remove { node, at: named })?;
         self.lost_name(&inode);
         Ok(())
@@ -546,6 +564,9 @@ impl FileSystem {
         }
         if let Some(other) = other.as_ref().filter(|_| !exchange) {
             self.learn_links(behind, other);
+            if self.has_unknown_names(behind, other) {
+                return Err(Errno::ESTALE);
+            }
             self.log_data_first(behind, &moved)?;
         }
         let change = match replaced.filter(|_| exchange) {
@@ -567,16 +588,41 @@ impl FileSystem {
 
     /// A file is about to take the name of another: its data is in the log before that is, so that after a crash the name leads
     /// to the old content or to the new (ext4(5), `auto_da_alloc`).
-    fn log_data_first(&self, behind: &WriteBehind, moved: &Inode) -> Result<(), Errno> {
+    fn log_data_first(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        moved: &Arc<Inode>,
+    ) -> Result<(), Errno> {
         let file = moved.node().file();
-        let is_dirty = moved.is_attached() && self.shard.has_dirty(file);
-        if !is_dirty || !behind.is_logged() || self.shard.log_data(file) {
+        if moved.file().is_none() || !behind.is_logged() {
             return Ok(());
         }
-        behind.commit_soon();
-        let (sender, synced) = channel();
-        self.shard.sync(file, Durability::Data, move |result| sender.send(result).unwrap_or(()));
-        Ok(synced.recv().unwrap_or(Ok(()))?)
+        let opened = !moved.is_attached();
+        if opened {
+            if !moved.is_at_home() {
+                // Nothing was written to it.
+                return Ok(());
+            }
+            // What home has of it may not be durable.
+            if self.acquire(moved, false).is_err() {
+                return Ok(());
+            }
+        }
+        let logged = match self.shard.log_data(file) {
+            true => Ok(()),
+            false => {
+                behind.commit_soon();
+                let (sender, synced) = channel();
+                self.shard.sync(file, Durability::Data, move |result| {
+                    sender.send(result).unwrap_or(());
+                });
+                synced.recv().unwrap_or(Ok(()))
+            }
+        };
+        if opened {
+            self.release(moved);
+        }
+        Ok(logged?)
     }
 
     /// link(2): the attributes' node is the one linked.
@@ -633,10 +679,29 @@ impl FileSystem {
         }
     }
 
-    /// Whether attributes of an inode may be set for the program later. If those of what a symbolic link leads to may be set
-    /// instead, the program does that itself, and Weir does not do it for it.
+    /// Whether home can be given an inode's attributes: some homes set those of what a symbolic link leads to.
     pub(crate) fn keeps_attributes(&self, inode: &Inode) -> bool {
-        self.home.sets_links() || inode.kind() != FileType::Symlink
+        inode.kind() != FileType::Symlink || self.home.sets_links()
+    }
+
+    /// Owner and times of a symbolic link where home would set those of what it leads to: only what they are already.
+    ///
+    /// # Errors
+    /// ENOSYS, which tar(1), cp(1), rsync(1) and dpkg(1) take for times of links that cannot be set.
+    fn check_link_unchanged(
+        self: &Arc<Self>,
+        inode: &Inode,
+        set: &SetAttributes,
+    ) -> Result<(), Errno> {
+        let is_new = |wanted: Option<u32>, now: u32| wanted.is_some_and(|wanted| wanted != now);
+        if set.atime.is_some() || set.mtime.is_some() {
+            return Err(Errno::ENOSYS);
+        }
+        let now = self.attributes(inode)?;
+        match is_new(set.uid, now.uid) || is_new(set.gid, now.gid) {
+            true => Err(Errno::ENOSYS),
+            false => Ok(()),
+        }
     }
 
     /// chmod(2), chown(2), utimensat(2). Says whether the tree took the change.
@@ -654,8 +719,8 @@ impl FileSystem {
             return Ok(true);
         }
         if !self.keeps_attributes(inode) {
-            self.wait_until_at_home(inode)?;
-            return Ok(false);
+            self.check_link_unchanged(inode, set)?;
+            return Ok(true);
         }
         behind.wait_for_room();
         let now = attr::now();
@@ -712,6 +777,16 @@ impl FileSystem {
         {
             behind.learn_links(inode.node(), || Ok(inode.status()?.nlink as usize));
         }
+    }
+
+    /// Whether data of a file is or may be in the log that recovery would not find by the names it knows: home has others. Then
+    /// a name is removed at home at once, for which the data is brought home first.
+    fn has_unknown_names(&self, behind: &WriteBehind, inode: &Inode) -> bool {
+        if !self.shard.finds_by_number() || !inode.is_attached() || !inode.is_at_home() {
+            return false;
+        }
+        let known = behind.lock().tree.links(inode.node()).home;
+        inode.status().is_ok_and(|status| status.nlink as usize > known)
     }
 
     /// A change of owner takes set-user-ID, and set-group-ID of what a group executes, from all but directories

@@ -143,11 +143,24 @@ impl FileSystem {
         node: NodeId,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        if let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged())
-            && behind.has_all_logged(node)
-        {
+        let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
+            return self.sync_directory_at_home(node, done);
+        };
+        if behind.has_all_logged(node) {
             return self.shard.commit_names(move |committed| done(committed.map_err(Errno::from)));
         }
+        let fs = Arc::clone(self);
+        self.shard.commit_names(move |committed| match committed {
+            Ok(()) => fs.sync_directory_at_home(node, done),
+            Err(error) => done(Err(error.into())),
+        });
+    }
+
+    fn sync_directory_at_home(
+        self: &Arc<Self>,
+        node: NodeId,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
         let fs = Arc::clone(self);
         self.when_all_named(node, move |named| {
             let opened = named

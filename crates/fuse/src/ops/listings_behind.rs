@@ -69,6 +69,9 @@ impl FileSystem {
         listing: &mut L,
     ) -> Result<bool, Errno> {
         let Some(behind) = &self.write_behind else { return Ok(false) };
+        if from == 0 && !behind.knows_all(directory.node()) {
+            self.learn_names(directory);
+        }
         let position = match ours(from) {
             Some(position) => position,
             None if from != 0 => return Ok(false),

@@ -90,7 +90,12 @@ impl FileSystem {
             _ => {}
         }
         let detachments = self.inodes.detachments();
-        let looked = self.look_up(directory, name)?;
+        let looked = self.look_up(directory, name).inspect_err(|&errno| {
+            let behind = self.write_behind.as_ref().filter(|_| errno == Errno::ENOENT);
+            if behind.is_some_and(|behind| behind.has_missed(directory.node())) {
+                self.learn_names(directory);
+            }
+        })?;
         let node = self.inodes.count(&looked);
         let inode = match self.inodes.get(node) {
             None if self.inodes.detachments() == detachments => {
@@ -478,6 +483,10 @@ impl FileSystem {
         if nameless {
             inode.set_nameless();
         }
+        if !nameless && inode.is_attached() && self.has_unknown_name_only(inode) {
+            // Recovery finds it when it is known by which name, at the next open.
+            self.shard.pause_log(inode.node().file());
+        }
         if !nameless || !inode.is_attached() {
             return;
         }
@@ -491,6 +500,15 @@ impl FileSystem {
         } else if let Some(behind) = &self.write_behind {
             behind.hold_nameless(&self.inodes, inode);
         }
+    }
+
+    /// Whether recovery, which finds files by what the log says of their places, knows no name of this one any more.
+    fn has_unknown_name_only(&self, inode: &Inode) -> bool {
+        self.shard.finds_by_number()
+            && self
+                .write_behind
+                .as_ref()
+                .is_some_and(|behind| behind.lock().tree.links(inode.node()).wanted == 0)
     }
 
     /// readlink(2).

@@ -199,6 +199,8 @@ pub(crate) struct WriteBehind {
     /// How long what home said of a directory counts.
     pub(super) entry_timeout: Duration,
     room: Mutex<Room>,
+    /// The directory in which a name was looked for last that is not there, and when.
+    missed: Mutex<Option<(NodeId, Instant)>>,
 }
 
 impl WriteBehind {
@@ -236,7 +238,15 @@ impl WriteBehind {
             made_parked: Mutex::default(),
             entry_timeout,
             room: Mutex::new(Room { looked: None, enough: true, asking: false }),
+            missed: Mutex::default(),
         }
+    }
+
+    /// Home does not have a name in a directory. Says whether it was asked in vain for another one there just before.
+    pub(crate) fn has_missed(&self, directory: NodeId) -> bool {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = missed.replace((directory, Instant::now()));
+        last.is_some_and(|(of, at)| of == directory && at.elapsed() < self.entry_timeout)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

@@ -30,14 +30,23 @@ impl NamesLog {
         if node == NodeId::ROOT {
             return Ok(node.0);
         }
+        let other = other_name(tree, inodes, node);
+        let is_said = |log: &NamesLog, at: &Place, number| {
+            log.find_at(tree, inodes, at) == Some(NodeId(number))
+        };
         if let Some(&number) = self.numbers.get(&node)
             && self.placed().places.has(NodeId(number))
             && (tree.is_busy(node) || tree.home_names(node).nth(1).is_none())
+            && other.as_ref().is_none_or(|at| is_said(self, at, number))
         {
             return Ok(number);
         }
-        // It may have got another name.
-        let names = names_at_home(tree, inodes, node);
+        // It may have got another name. Of what is under way only one that this does not concern is sure.
+        let is_moving = tree.is_busy(node) && self.numbers.contains_key(&node);
+        let names = match is_moving {
+            true => other.into_iter().collect(),
+            false => names_at_home(tree, inodes, node),
+        };
         let mut places = Vec::with_capacity(names.len());
         for at in &names {
             places.push(self.numbered(tree, inodes, at)?);
@@ -222,11 +231,17 @@ fn entry(at: &Place) -> Entry<'_> {
 }
 
 /// The names that home has of a node, as far as they are known.
+/// The names that home has of a node, as far as they are known.
 fn names_at_home(tree: &Tree, inodes: &Inodes, node: NodeId) -> Vec<Place> {
-    let known: Vec<Place> = tree.home_names(node).cloned().collect();
-    match inodes.way(node) {
-        Some((_, Way::Place(at))) if known.is_empty() && !tree.is_parked(node) => vec![at],
-        _ => known,
+    let known = tree.home_names(node).cloned();
+    known.chain(other_name(tree, inodes, node)).collect()
+}
+
+/// The name that a node was found by last, of which the tree does not know.
+fn other_name(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<Place> {
+    match inodes.way(node)? {
+        (_, Way::Place(at)) if !tree.is_parked(node) && !tree.is_home_known(&at) => Some(at),
+        _ => None,
     }
 }
 
@@ -296,6 +311,12 @@ impl WriteBehind {
         let State { tree, log, .. } = &mut *state;
         let log = log.as_mut().filter(|log| !log.failed && log.by_path.is_some())?;
         log.say_where(tree, inodes, node).ok()
+    }
+
+    /// Whether recovery finds files by what the log says of their places.
+    pub(crate) fn logs_places(&self) -> bool {
+        let state = self.lock();
+        state.log.as_ref().is_some_and(|log| !log.failed && log.by_path.is_some())
     }
 
     /// The node that the log says home has under a name; `None` if it says nothing of it.

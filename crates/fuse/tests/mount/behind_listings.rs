@@ -24,6 +24,7 @@ pub const TESTS: &[Test] = &[
     ("behind_a_listed_directory_is_read_again", a_listed_directory_is_read_again),
     ("behind_what_home_refuses_to_move_is_listed", what_home_refuses_to_move_is_listed),
     ("behind_a_refused_listing_is_read_in_pieces", a_refused_listing_is_read_in_pieces),
+    ("behind_home_far_away_is_asked_once", home_far_away_is_asked_once),
 ];
 
 const FILES: usize = 600;
@@ -174,4 +175,32 @@ fn a_refused_listing_is_read_in_pieces() {
     };
     let expected = ["new 1 ", "three 1 three", "two 1 two"];
     with_refused(check, || expected.map(String::from).to_vec());
+}
+
+/// Of a home on another machine all names of a directory are asked for at once: what is made there afterwards is not seen
+/// while that counts.
+fn home_far_away_is_asked_once() {
+    let prepare = |source: &Path| {
+        for directory in ["listed", "missed"] {
+            fs::create_dir(source.join(directory)).unwrap();
+            fs::write(source.join(directory).join("there"), b"content").unwrap();
+        }
+    };
+    for is_elsewhere in [true, false] {
+        let fixture = mounted_with(prepare, |options| {
+            options.is_elsewhere = is_elsewhere;
+            options.entry_timeout = Duration::from_secs(600);
+            options.negative_timeout = Duration::ZERO;
+        });
+        assert_eq!(names_in(&fixture.at("listed")), BTreeSet::from(["there".into()]));
+        for missing in ["one", "other"] {
+            assert!(!fixture.at("missed").join(missing).exists());
+        }
+        for directory in ["listed", "missed"] {
+            fs::write(fixture.home(directory).join("later"), b"").unwrap();
+            let is_asked = fixture.at(directory).join("later").exists();
+            assert_eq!(is_asked, !is_elsewhere, "{directory}");
+            assert_eq!(fs::read(fixture.at(directory).join("there")).unwrap(), b"content");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::identity::NodeId;
+use crate::tree::AtHome;
 use crate::tree::command::Command;
 use crate::tree::node::{Attributes, Xattrs};
 use crate::tree::part::Part;
@@ -99,6 +100,14 @@ impl Tree {
     /// What home has under a name, as far as it is known.
     pub fn home_at(&self, at: &Place) -> Option<NodeId> {
         self.entry(at)?.home.node()
+    }
+
+    /// Whether it is known what home has under a name.
+    pub fn is_home_known(&self, at: &Place) -> bool {
+        match self.entry(at) {
+            Some(entry) => entry.home != AtHome::Unknown,
+            None => self.is_complete(at.parent()),
+        }
     }
 
     /// Whether home has a node parked.

@@ -1,0 +1,89 @@
+//! Whether owner and times of a symbolic link can be set.
+//!
+//! Some FUSE file systems (sshfs) set those of what the link leads to. It is tried once, with a link in `.weir`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fstatfs, openat, statat, symlinkat,
+    unlinkat, utimensat,
+};
+
+use crate::home_names::HomeNames;
+use crate::notes;
+
+/// The type of FUSE file systems (statfs(2)).
+pub(crate) const FUSE_SUPER_MAGIC: u32 = 0x6573_5546;
+
+/// The link in `.weir`. It leads to `.weir` itself.
+const TRIED: &str = "link";
+
+/// A time that the link has not.
+const TIME_S: i64 = 1;
+
+/// What is known of a file system's links.
+#[derive(Debug)]
+pub(super) struct Links {
+    /// SOURCE's root, if it is to be tried there.
+    to_try: Option<OwnedFd>,
+    are_set: OnceLock<bool>,
+}
+
+impl Links {
+    pub(super) fn of(source: BorrowedFd<'_>) -> io::Result<Links> {
+        let is_fuse =
+            fstatfs(source).is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let to_try = is_fuse.then(|| openat(source, ".", flags, Mode::empty())).transpose()?;
+        Ok(Links { to_try, are_set: OnceLock::new() })
+    }
+}
+
+impl HomeNames {
+    /// Whether owner and times of a symbolic link can be set. What cannot be tried is taken not to be so.
+    pub fn sets_links(&self) -> bool {
+        let Some(root) = &self.links.to_try else { return true };
+        *self.links.are_set.get_or_init(|| sets_links(root.as_fd()).unwrap_or(false))
+    }
+}
+
+fn sets_links(root: BorrowedFd<'_>) -> io::Result<bool> {
+    let own = notes::directory(root)?;
+    let remove = || unlinkat(&own, TRIED, AtFlags::empty());
+    // One that a daemon left that was killed.
+    let _ = remove();
+    symlinkat(".", &own, TRIED)?;
+    let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let times = Timestamps {
+        last_access: omit,
+        last_modification: Timespec { tv_sec: TIME_S, tv_nsec: 0 },
+    };
+    let set = utimensat(&own, TRIED, &times, AtFlags::SYMLINK_NOFOLLOW);
+    let status = statat(&own, TRIED, AtFlags::SYMLINK_NOFOLLOW);
+    // So `.weir` has the time of this, if it was set to the other.
+    remove()?;
+    set?;
+    Ok(status?.st_mtime == TIME_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_sets_times_of_links_is_known_and_nothing_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join(".weir");
+        let source = fs::File::open(directory.path()).unwrap();
+        assert!(sets_links(source.as_fd()).is_err(), "there is no place to try it");
+        fs::create_dir(&own).unwrap();
+        std::os::unix::fs::symlink("left", own.join(TRIED)).unwrap();
+        assert!(sets_links(source.as_fd()).unwrap());
+        assert_eq!(fs::read_dir(&own).unwrap().count(), 0);
+        assert!(fs::metadata(&own).unwrap().modified().unwrap().elapsed().unwrap().as_secs() < 60);
+    }
+}
