@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -221,5 +221,21 @@ copied)
         umount_weir "$MNT"
         rm -r "$WORK/copy" "$SRC/new"
     done
+    ;;
+copy-in-the-mount)
+    # cp(1) uses copy_file_range(2), here of files that SOURCE does not have yet; tar(1) complains if what it packs changes.
+    mount_log
+    mkdir "$MNT/one"
+    for number in $(seq 200); do echo "content $number" >"$MNT/one/$number"; done
+    cp -a "$MNT/one" "$MNT/two"
+    cp "$MNT/two/7" "$MNT/two/8"
+    for _ in $(seq 12); do
+        tar -c -f "$WORK/packed" -C "$MNT" one two || fail "tar"
+        sleep 0.1
+    done
+    "$WEIR" umount "$MNT"
+    diff -rq "$SRC/one" "$SRC/two" >"$WORK/differ" || true
+    expect_equal "files that differ" "$(grep -c . "$WORK/differ")" 1
+    [ "$(cat "$SRC/two/8")" = "content 7" ] || fail "$(cat "$WORK/differ")"
     ;;
 esac

@@ -125,6 +125,16 @@ pub(crate) fn kind_of(status: &Status) -> Kind {
     }
 }
 
+/// A time in a form that compares.
+pub(crate) fn in_order(time: Timestamp) -> (i64, i64) {
+    (time.tv_sec, time.tv_nsec)
+}
+
+/// The later of two times.
+pub(crate) fn later(one: Timestamp, other: Timestamp) -> Timestamp {
+    if in_order(one) < in_order(other) { other } else { one }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rustix::fs::FileType;
 use weir_backend::home_names::{HomeNames, Status, open_root};
-use weir_backend::{HomeFile, Timestamp, shown_path};
+use weir_backend::{HomeFile, shown_path};
 use weir_shard::Shard;
 
 use crate::attr::{Attributes, timestamp};
@@ -186,9 +186,7 @@ impl FileSystem {
             }
         }
         let Some(home) = inode.file() else {
-            let changed = inode.changed().map(in_order).max(Some(in_order(attributes.ctime)));
-            let (seconds, nanoseconds) = changed.expect("one is given");
-            attributes.ctime = Timestamp { tv_sec: seconds, tv_nsec: nanoseconds };
+            attributes.ctime = inode.shown_ctime(attributes.ctime);
             return Ok(attributes);
         };
         if before.is_seen_changed(&status) && inode.open().seen == before.seen {
@@ -616,11 +614,6 @@ fn lay_shown(shown: &Shown, attributes: &mut Attributes) {
     attributes.gid = set.gid.unwrap_or(attributes.gid);
     attributes.atime = set.atime.map_or(attributes.atime, timestamp);
     attributes.mtime = set.mtime.map_or(attributes.mtime, timestamp);
-}
-
-/// A time in a form that compares.
-fn in_order(time: Timestamp) -> (i64, i64) {
-    (time.tv_sec, time.tv_nsec)
 }
 
 fn is_directory(mode: u32) -> bool {

@@ -19,6 +19,7 @@ use weir_engine::FileId;
 use weir_names::Marks;
 pub(crate) use weir_names::NodeId;
 
+use crate::attr::{in_order, later};
 use crate::errno::Errno;
 use crate::kernel_pages::KernelPages;
 use crate::lane::lane_state::InodeLane;
@@ -68,6 +69,15 @@ pub(crate) struct OpenState {
     pub(crate) discarded: bool,
 }
 
+/// When an inode's status changed, if names are written back and it is no regular file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Changed {
+    /// By way of the mount.
+    at: Option<Timestamp>,
+    /// When home was given such changes last.
+    brought_home: Option<Timestamp>,
+}
+
 /// Whether writing to a file must take privileges from it (setuid, setgid, file capabilities).
 const PRIVILEGES_UNKNOWN: u8 = 0;
 const PRIVILEGES_NONE: u8 = 1;
@@ -81,8 +91,8 @@ pub(crate) struct Inode {
     home: Home,
     /// What stat(2) shows of it while home does not have it.
     made: Mutex<Option<Box<Status>>>,
-    /// See [`Inode::changed`].
-    changed: Mutex<Option<Timestamp>>,
+    /// See [`Inode::shown_ctime`].
+    changed: Mutex<Changed>,
     attached: AtomicBool,
     privileges: AtomicU8,
     /// The inode was used since the table was last searched for idle inodes.
@@ -138,7 +148,7 @@ impl Inode {
             kind: FileType::from_raw_mode(status.mode),
             home,
             made: Mutex::new(None),
-            changed: Mutex::new(None),
+            changed: Mutex::default(),
             attached: AtomicBool::new(false),
             privileges: AtomicU8::new(PRIVILEGES_UNKNOWN),
             used: AtomicBool::new(true),
@@ -327,12 +337,31 @@ impl Inode {
 
     /// Its status was changed by way of the mount, and home may not show that yet.
     pub(crate) fn note_changed(&self, now: Timestamp) {
-        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        self.lock_changed().at = Some(now);
     }
 
-    /// When its status was changed last by way of the mount, if names are written back.
-    pub(crate) fn changed(&self) -> Option<Timestamp> {
-        *self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Home was given what was changed by way of the mount, at `changed` if that is said.
+    pub(crate) fn note_brought_home(&self, changed: Option<Timestamp>, now: Timestamp) {
+        let mut known = self.lock_changed();
+        if let Some(changed) = changed {
+            known.at = Some(known.at.map_or(changed, |at| later(at, changed)));
+        }
+        known.brought_home = Some(now);
+    }
+
+    /// When its status changed last, if home says `home`. The time at which home was given a change is none: programs saw the
+    /// change before.
+    pub(crate) fn shown_ctime(&self, home: Timestamp) -> Timestamp {
+        let Changed { at, brought_home } = *self.lock_changed();
+        match (at, brought_home) {
+            (Some(at), Some(until)) if in_order(home) <= in_order(until) => at,
+            (Some(at), _) => later(at, home),
+            (None, _) => home,
+        }
+    }
+
+    fn lock_changed(&self) -> MutexGuard<'_, Changed> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that changes of the file at home are not known from now on.

@@ -155,6 +155,7 @@ impl FileSystem {
             tracing::debug!("home did not do {command:?}: {error}");
         }
         note_parked(behind, command, result.is_ok());
+        self.note_brought_home(command.touches());
         self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
         behind.ended(id, result, began.elapsed());
     }
@@ -360,7 +361,17 @@ impl FileSystem {
             self.set_later(inode.node(), wanted, &xattrs, error);
         }
         self.bound(&inode);
+        self.note_brought_home([inode.node(), at.parent()]);
         Ok(())
+    }
+
+    /// The status of these changed at home as it had changed before for programs.
+    fn note_brought_home(&self, nodes: impl IntoIterator<Item = NodeId>) {
+        let now = attr::now();
+        let held = nodes.into_iter().filter_map(|node| self.inodes.get(node));
+        for inode in held.filter(|inode| inode.file().is_none()) {
+            inode.note_brought_home(None, now);
+        }
     }
 
     /// Has the log name what was made at home; the command ends when that is durable.
@@ -540,6 +551,9 @@ impl FileSystem {
 
     /// A file that home has now is closed there when nobody has it open and it is clean.
     fn bound(self: &Arc<Self>, inode: &Arc<Inode>) {
+        if let Some(made) = inode.made().filter(|_| inode.file().is_none()) {
+            inode.note_brought_home(Some(made.ctime), attr::now());
+        }
         inode.forget_made();
         self.inodes.is_bound(inode.node());
         self.reclaimer.inodes_grew(self.inodes.held());

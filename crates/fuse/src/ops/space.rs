@@ -120,6 +120,10 @@ impl FileSystem {
             Ok(sides) => sides,
             Err(errno) => return done(Err(errno)),
         };
+        if !source.inode.is_at_home() || !destination.inode.is_at_home() {
+            // The kernel copies by reading and writing, which does not wait for home.
+            return done(Err(Errno::EOPNOTSUPP));
+        }
         let len = len.min(COPY_BYTES_MAX);
         self.drop_privileges_for(&destination.inode, caller);
         let user = caller.uid;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use weir_names::NodeId;
 use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing, Tree};
 
+use crate::attr;
 use crate::inode::Inode;
 use crate::inodes::Inodes;
 use crate::write_behind::made::Named;
@@ -192,7 +193,10 @@ impl State {
         for (&directory, noted) in &mut self.directories {
             if noted.changed.is_some() && self.tree.standing_of_entries(directory) == Standing::Home
             {
-                noted.changed = None;
+                let changed = noted.changed.take();
+                if let Some(inode) = inodes.get(directory) {
+                    inode.note_brought_home(changed, attr::now());
+                }
                 if self.tree.is_complete(directory) {
                     // One that was made here is known as one that was read now.
                     noted.read.get_or_insert(now);

@@ -381,6 +381,15 @@ impl Tree {
     }
 }
 
+impl Command {
+    /// The nodes whose status it changes at home: those that it is about, and the directories of its names.
+    pub fn touches(&self) -> impl Iterator<Item = NodeId> {
+        let (places, nodes) = concerned(self);
+        let directories: Vec<NodeId> = places.into_iter().flatten().map(Place::parent).collect();
+        nodes.into_iter().flatten().chain(directories)
+    }
+}
+
 /// The names and the nodes that a command concerns.
 fn concerned(command: &Command) -> ([Option<&Place>; 2], [Option<NodeId>; 2]) {
     match command {

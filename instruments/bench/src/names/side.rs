@@ -13,14 +13,11 @@ pub struct Side {
 pub const DIRECT: Side = Side { name: "direct", mount: None };
 /// Weir as it is by default: each change of a name waits for home.
 pub const SYNC: Side = Side { name: "sync", mount: Some(&["--names", "sync"]) };
-/// Names that are written back.
-pub const BEHIND: Side = Side { name: "behind", mount: Some(&["--names", "behind"]) };
-
 /// Names that are written back, and in the log.
 pub const LOG: Side = Side { name: "log", mount: Some(&["--names", "log"]) };
 
 /// All of them, [`DIRECT`] first.
-pub const SIDES: &[Side] = &[DIRECT, SYNC, BEHIND, LOG];
+pub const SIDES: &[Side] = &[DIRECT, SYNC, LOG];
 
 #[cfg(test)]
 mod tests {
