@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -237,5 +237,22 @@ copy-in-the-mount)
     diff -rq "$SRC/one" "$SRC/two" >"$WORK/differ" || true
     expect_equal "files that differ" "$(grep -c . "$WORK/differ")" 1
     [ "$(cat "$SRC/two/8")" = "content 7" ] || fail "$(cat "$WORK/differ")"
+    ;;
+log-full-of-data)
+    # Where handles do not last the log is needed from where it says where nodes are. Data that fills it is no reason to wait.
+    mkdir "$WORK/lower" "$WORK/upper" "$WORK/work"
+    mount -t overlay overlay -o "lowerdir=$WORK/lower,upperdir=$WORK/upper,workdir=$WORK/work" "$SRC"
+    mount_weir_foreground "$SRC" "$MNT" --names log --log-size 1M --dirty-expire 1h
+    for round in 1 2 3; do
+        timeout 30 touch "$MNT/before-$round" || fail "round $round: a name waits for ever"
+        dd if=/dev/zero of="$MNT/data" bs=4k count=1000 oflag=dsync conv=notrunc status=none
+    done
+    timeout 30 touch "$MNT/after" || fail "a name waits for ever"
+    sync "$MNT/after"
+    crash
+    mount_log
+    [ -e "$MNT/after" ] && [ -e "$MNT/before-1" ] || fail "$(ls "$MNT")"
+    "$WEIR" umount "$MNT"
+    umount "$SRC"
     ;;
 esac

@@ -377,7 +377,11 @@ impl FileSystem {
             gid: Some(status.gid),
             atime: None,
             // Home's own is a little later. A file's is kept where its writes keep it.
-            mtime: None,
+            mtime: match &kind {
+                Kind::File | Kind::Directory => None,
+                Kind::Symlink(_) if !self.home.sets_links() => None,
+                Kind::Symlink(_) | Kind::Special { .. } => Some(moment(status.mtime)),
+            },
         };
         let made =
             behind.change(&self.inodes, status.mtime, Change::Make { node, at, kind, attributes });

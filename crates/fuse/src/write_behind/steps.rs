@@ -135,9 +135,10 @@ impl NamesLog {
         else {
             return false;
         };
-        // A quarter of the ring.
+        // A quarter of the ring, of data, too.
         let old = self.shard.group_bytes_max() as u64;
-        by_path.since.is_some_and(|since| self.last.0.saturating_sub(since.0) > old)
+        let durable = self.shard.names_durable();
+        by_path.since.is_some_and(|since| durable.0.saturating_sub(since.0) > old)
             && self.shard.log_wants_room()
     }
 
