@@ -179,8 +179,7 @@ impl Engine {
         log.shared.open_segment()
     }
 
-    /// Whether records of `bytes` bytes fit and still leave the space reserved for records that void others, or are needed to free
-    /// the log.
+    /// Whether records of a sync of `bytes` bytes fit, and leave the space reserved for what frees the log.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         self.journal.as_ref().is_some_and(|log| {
             let space = (bytes + log.reserved_for_home()) as u64;

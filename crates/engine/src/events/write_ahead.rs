@@ -55,7 +55,8 @@ impl Engine {
             return true;
         }
         let bytes = self.name_bytes(file) + unlogged_bytes(page);
-        if !self.has_room_for(bytes) {
+        let log = self.journal.as_ref().expect("it is usable");
+        if !log.shared.has_room(bytes) || !log.has_space_to_supersede(bytes as u64) {
             self.hold_back(ix, now);
             return false;
         }
@@ -78,7 +79,7 @@ impl Engine {
     /// Groups were written or the tail advanced: retries pages that were held back, if there is room now.
     pub(crate) fn room_in_log(&mut self, now: Time) {
         let log = self.journal_mut();
-        if log.behind.lacks_room.is_some() && log.shared.has_space(RECORD_BYTES) {
+        if log.behind.lacks_room.is_some() && log.has_space_to_supersede(RECORD_BYTES) {
             log.behind.lacks_room = None;
             self.device.failures.retry_at = self.device.failures.retry_at.min(now);
             self.revive_failed(now);
@@ -90,7 +91,7 @@ impl Engine {
     pub(crate) fn free_by_replay(&mut self, now: Time) {
         let log = self.journal.as_ref().expect("there is a log");
         let Some(since) = log.behind.lacks_room else { return };
-        if log.shared.is_under_way() || log.shared.has_space(RECORD_BYTES) {
+        if log.shared.is_under_way() || log.has_space_to_supersede(RECORD_BYTES) {
             return;
         }
         let Some(file) = log.shared.first_holder() else { return };

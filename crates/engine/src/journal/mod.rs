@@ -71,6 +71,12 @@ impl FileJournal {
         }
     }
 
+    /// Whether `bytes` bytes are free for data that supersedes records and then goes home, which frees the log: half of what is
+    /// reserved stays for names.
+    pub(crate) fn has_space_to_supersede(&self, bytes: u64) -> bool {
+        self.shared.has_space(bytes + self.reserved_for_home() as u64 / 2)
+    }
+
     /// The journal of a log in which nothing is to be replayed.
     pub(crate) fn new(writer: Writer) -> FileJournal {
         FileJournal {
