@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -252,6 +252,75 @@ log-full-of-data)
     crash
     mount_log
     [ -e "$MNT/after" ] && [ -e "$MNT/before-1" ] || fail "$(ls "$MNT")"
+    "$WEIR" umount "$MNT"
+    umount "$SRC"
+    ;;
+two-names)
+    # On an overlay, files with two names, of which one is removed: what is done by the other one, and synced, is recovered.
+    mkdir "$WORK/lower" "$WORK/upper" "$WORK/work"
+    mount -t overlay overlay -o "lowerdir=$WORK/lower,upperdir=$WORK/upper,workdir=$WORK/work" "$SRC"
+    mkdir "$SRC/removed" "$SRC/kept"
+    for file in unlinked replaced open chmod link; do
+        echo before >"$SRC/removed/$file"
+        chmod 644 "$SRC/removed/$file"
+        ln "$SRC/removed/$file" "$SRC/kept/$file"
+    done
+    mount_log
+    python3 - "$MNT" "$SRC" <<'EOF'
+import ctypes, os, sys, time
+
+def sync(path):
+    at = os.open(path, os.O_RDONLY)
+    os.fsync(at)
+    os.close(at)
+
+mount, source = sys.argv[1:]
+removed, kept = f"{mount}/removed", f"{mount}/kept"
+for file in "unlinked", "replaced":
+    # It is known by both; the last is how it is found.
+    os.stat(f"{kept}/{file}"), os.stat(f"{removed}/{file}")
+    if file == "unlinked":
+        os.unlink(f"{removed}/{file}")
+    else:
+        open(f"{mount}/new", "w").close()
+        os.rename(f"{mount}/new", f"{removed}/{file}")
+    at = os.open(f"{kept}/{file}", os.O_RDWR)
+    os.pwrite(at, b"acknowledged", 0)
+    os.fsync(at)
+at = os.open(f"{removed}/open", os.O_RDWR)
+os.pwrite(at, b"acknowl", 0)
+os.fsync(at)
+os.unlink(f"{removed}/open")
+os.close(os.open(f"{kept}/open", os.O_RDONLY))
+os.pwrite(at, b"acknowledged", 0)
+os.fsync(at)
+for file in "chmod", "link":
+    at = os.open(f"{kept}/{file}", os.O_RDONLY)
+    os.stat(f"{removed}/{file}")
+    os.unlink(f"{removed}/{file}")
+    os.fchmod(at, 0o640)
+    until = time.monotonic() + 30
+    while os.path.exists(f"{source}/removed/{file}"):
+        assert time.monotonic() < until, "home does not get it"
+        time.sleep(0.001)
+    time.sleep(0.03)
+    if file == "chmod":
+        os.fchmod(at, 0o600)
+    else:
+        follow, here = 0x400, -100
+        linked = ctypes.CDLL(None, use_errno=True).linkat(here, b"/proc/self/fd/%d" % at, here, f"{kept}/linked".encode(), follow)
+        assert linked == 0, os.strerror(ctypes.get_errno())
+for directory in kept, removed, mount:
+    sync(directory)
+EOF
+    crash
+    mount_log
+    for file in unlinked replaced open; do
+        [ "$(head -c 12 "$MNT/kept/$file")" = acknowledged ] || fail "$file: $(cat "$MNT/kept/$file")"
+    done
+    [ "$(stat -c %a "$MNT/kept/chmod")" = 600 ] || fail "$(stat "$MNT/kept/chmod")"
+    [ "$MNT/kept/link" -ef "$MNT/kept/linked" ] || fail "$(ls -li "$MNT/kept")"
+    expect_equal "names that were removed" "$(ls "$MNT/removed")" replaced
     "$WEIR" umount "$MNT"
     umount "$SRC"
     ;;

@@ -253,8 +253,8 @@ impl FileSystem {
         }
         home.open_data(write)?;
         let mut is_found = true;
-        if let Some(behind) =
-            self.write_behind.as_ref().filter(|behind| write && behind.logs_places())
+        if let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.logs_places())
+            && (write || home.log_node().is_some())
             && inode.is_at_home()
         {
             match behind.number_file(&self.inodes, inode.node()) {
@@ -263,12 +263,9 @@ impl FileSystem {
             }
         }
         // Attaching cancels a detachment in progress. A file that is attached already may have become readable.
-        if let Err(error) = self.shard.attach(inode.node().file(), home) {
+        if let Err(error) = self.shard.attach_found(inode.node().file(), home, is_found) {
             self.close_if_idle(inode, home, &mut state);
             return Err(error.into());
-        }
-        if !is_found {
-            self.shard.pause_log(inode.node().file());
         }
         state.epoch += 1;
         self.inodes.attached(inode, &mut state);

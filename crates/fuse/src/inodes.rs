@@ -112,6 +112,16 @@ impl Inodes {
         self.names().moved(node, to);
     }
 
+    /// See [`weir_names::Namespace::lost`].
+    pub(crate) fn lost(
+        &self,
+        node: NodeId,
+        at: &weir_names::Place,
+        other: Option<weir_names::Place>,
+    ) {
+        self.names().lost(node, at, other);
+    }
+
     /// The numbers in the log of the files that are held.
     pub(crate) fn log_numbers(&self) -> HashSet<u64> {
         let mut numbers = HashSet::new();

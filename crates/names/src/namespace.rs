@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::identity::{Identity, NodeId};
 use crate::numbers::Numbers;
 use crate::table::{Numbered, Table};
-use crate::way::Way;
+use crate::way::{Place, Way};
 
 /// Nodes made here whose numbers are remembered after they were forgotten: a few megabytes.
 const REMEMBERED_MAX: usize = 1 << 16;
@@ -307,6 +307,15 @@ impl Namespace {
         }
     }
 
+    /// A node lost a name at home: it is not reached by that any more, but by another one, if one is known.
+    pub fn lost(&mut self, node: NodeId, at: &Place, other: Option<Place>) {
+        if let Some(known) = self.nodes.get_mut(node)
+            && matches!(&known.way, Some(Way::Place(way)) if way == at)
+        {
+            known.way = other.map(Way::Place);
+        }
+    }
+
     /// What is remembered of a node.
     pub fn marks(&self, node: NodeId) -> Marks {
         self.nodes.get(node).map_or(Marks::default(), |known| known.marks)
@@ -324,7 +333,6 @@ impl Namespace {
 mod tests {
     use super::*;
     use crate::handle::Handle;
-    use crate::way::Place;
 
     fn names() -> Namespace {
         Namespace::new(Identity { device: 1, inode: 2, version: 0 })

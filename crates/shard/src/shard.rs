@@ -210,9 +210,22 @@ impl Shard {
     /// # Errors
     /// Those of reading the attributes at home; the file is then not attached.
     pub fn attach(&self, file: FileId, home: &Arc<HomeFile>) -> io::Result<()> {
+        self.attach_found(file, home, true)
+    }
+
+    /// As [`Shard::attach`]. Where files are found by their numbers, a file that recovery would not find now is not logged.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach_found(
+        &self,
+        file: FileId,
+        home: &Arc<HomeFile>,
+        is_found: bool,
+    ) -> io::Result<()> {
         // While the attributes are read, no other thread may attach the file and write to it.
         let _attaching = self.lock_attaching(file);
-        if self.attach_again(file, home) {
+        if self.attach_again(file, home, is_found) {
             return Ok(());
         }
         let unbound = home.is_unbound();
@@ -229,7 +242,9 @@ impl Shard {
             }
             match (home.log_node(), identity) {
                 (Some(node), _) if unbound => state.engine.made_as(file, node),
-                (Some(node), _) if self.finds_by_number() => state.engine.number(file, node),
+                (Some(node), _) if self.finds_by_number() && is_found => {
+                    state.engine.number(file, node);
+                }
                 (_, Some(identity)) => state.engine.identify(file, &identity),
                 (_, None) => state.engine.pause_log(file),
             }
@@ -438,7 +453,7 @@ impl Shard {
     }
 
     /// Keeps a file that is attached; says whether it is.
-    fn attach_again(&self, file: FileId, home: &Arc<HomeFile>) -> bool {
+    fn attach_again(&self, file: FileId, home: &Arc<HomeFile>, is_found: bool) -> bool {
         let readable = home.is_readable();
         let cancelled = self.core.event(Thread::Holding, |state, _| {
             let attached = state.files.get_mut(&file)?;
@@ -446,7 +461,9 @@ impl Shard {
             let cancelled = std::mem::take(&mut attached.detached);
             let known = HomeAttributes { size: 0, dense: false, write_unit: 4096, readable };
             state.engine.attach(file, known);
-            if let Some(node) = home.log_node().filter(|_| self.finds_by_number()) {
+            if !is_found {
+                state.engine.pause_log(file);
+            } else if let Some(node) = home.log_node().filter(|_| self.finds_by_number()) {
                 // It may have been opened for reading alone before.
                 state.engine.number(file, node);
             }

@@ -646,8 +646,11 @@ impl FileSystem {
         if inode.device() != self.device {
             return None;
         }
-        let linked = self.link_in_tree(behind, &directory, &inode, new);
-        Some(linked.map(|()| inode))
+        match self.link_in_tree(behind, &directory, &inode, new) {
+            // It cannot be logged, or home knows more.
+            Err(Errno::ESTALE) => None,
+            linked => Some(linked.map(|()| inode)),
+        }
     }
 
     fn link_in_tree(
@@ -768,8 +771,15 @@ impl FileSystem {
         });
         inode.note_changed(now);
         inode.set_unprivileged(false);
-        behind.set(&self.inodes, inode, now, attributes)?;
-        Ok(true)
+        match behind.set(&self.inodes, inode, now, attributes) {
+            // It cannot be logged.
+            Err(Refused::Unknown) => {
+                behind.wait(&Awaited::Node(inode.node()))?;
+                self.free_log_of_names()?;
+                Ok(false)
+            }
+            set => Ok(set.map(|()| true)?),
+        }
     }
 
     /// A file is to lose a name. Somebody else may have linked it at home: its dirty data is not dropped then, nor what will

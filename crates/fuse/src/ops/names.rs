@@ -306,6 +306,9 @@ impl FileSystem {
             Ok::<(), Errno>(())
         })??;
         self.tell_tree(at, None);
+        if let (Some(named), Ok(at)) = (&named, place(at)) {
+            self.lost_at_home(named.node, &at);
+        }
         if let Some(inode) = held {
             self.lost_name(&inode);
         }
@@ -424,6 +427,9 @@ impl FileSystem {
         if let Some(moved) = &moved {
             self.found_at(moved.node, to);
         }
+        if let (Some(node), Ok(to)) = (under_new.filter(|_| !exchange), place(to)) {
+            self.lost_at_home(node, &to);
+        }
         if let Some(inode) = &held {
             note_change(inode);
         }
@@ -473,6 +479,14 @@ impl FileSystem {
         if let Some(place) = weir_names::Place::new(place.parent, place.name.as_bytes()) {
             self.inodes.moved(node, Way::Place(place));
         }
+    }
+
+    /// Home removed a name of a node: the node is not found by it any more.
+    pub(crate) fn lost_at_home(&self, node: NodeId, at: &weir_names::Place) {
+        let other = self.write_behind.as_ref().and_then(|behind| {
+            behind.lock().tree.home_names(node).find(|&other| other != at).cloned()
+        });
+        self.inodes.lost(node, at, other);
     }
 
     /// A name of an inode was removed. If it was the last one and no program has the file open, its dirty data need not go

@@ -595,6 +595,9 @@ impl FileSystem {
         });
         renamed.map_err(|error| refused(error.into()))??;
         self.found_in_tree(node, to);
+        if let Some(replaced) = replacing {
+            self.lost_at_home(replaced, to);
+        }
         Ok(Answer::Done)
     }
 
@@ -652,6 +655,7 @@ impl FileSystem {
             Ok(())
         });
         removed.map_err(|error| refused(error.into()))??;
+        self.lost_at_home(node, at);
         Ok(Answer::Done)
     }
 

@@ -25,6 +25,7 @@ use weir_shard::Shard;
 
 use crate::inodes::Inodes;
 use crate::write_behind::moves::ByPath;
+use crate::write_behind::steps::keeps_a_name;
 
 /// Inodes that are remembered before it is asked which of them need not be.
 const INODES_MIN: usize = 4096;
@@ -117,9 +118,15 @@ impl NamesLog {
         if let Some(&number) = self.numbers.get(&node) {
             return Some(number);
         }
-        let known = identity(inodes, node).and_then(|identity| self.inodes.get(&identity));
+        let known = match self.by_path {
+            // Its data is in the log under that number.
+            Some(_) => inodes.get(node).and_then(|inode| inode.file()?.log_node()),
+            None => {
+                identity(inodes, node).and_then(|identity| Some(self.inodes.get(&identity)?.number))
+            }
+        };
         let number = match known {
-            Some(known) => known.number,
+            Some(known) => known,
             None => self.shard.new_node()?,
         };
         self.numbers.insert(node, number);
@@ -154,6 +161,20 @@ impl NamesLog {
         let at_home: Vec<NodeId> =
             change.mentioned().into_iter().filter(|&node| tree.is_bound(node)).collect();
         if self.by_path.is_some() {
+            // Recovery would not find what this is about.
+            let about = match change {
+                Change::Link { node, .. }
+                | Change::Set { node, .. }
+                | Change::SetXattr { node, .. } => Some(node),
+                _ => None,
+            };
+            if let Some(node) = about
+                && at_home.contains(node)
+                && !keeps_a_name(tree, inodes, *node)
+                && inodes.get(*node).is_some_and(|inode| !inode.is_nameless())
+            {
+                return Err(Unlogged::Never);
+            }
             for &node in &at_home {
                 self.say_where(tree, inodes, node)?;
             }

@@ -36,7 +36,7 @@ impl NamesLog {
         };
         if let Some(&number) = self.numbers.get(&node)
             && self.placed().places.has(NodeId(number))
-            && (tree.is_busy(node) || tree.home_names(node).nth(1).is_none())
+            && sure_names(tree, node).all(|at| is_said(self, at, number))
             && other.as_ref().is_none_or(|at| is_said(self, at, number))
         {
             return Ok(number);
@@ -44,16 +44,18 @@ impl NamesLog {
         // It may have got another name. Of what is under way only one that this does not concern is sure.
         let is_moving = tree.is_busy(node) && self.numbers.contains_key(&node);
         let names = match is_moving {
-            true => other.into_iter().collect(),
+            true => sure_names(tree, node).cloned().chain(other).collect(),
             false => names_at_home(tree, inodes, node),
         };
         let mut places = Vec::with_capacity(names.len());
         for at in &names {
             places.push(self.numbered(tree, inodes, at)?);
         }
-        let known = places.iter().find_map(|at| self.placed().places.node_at(at));
-        let number = match known {
-            Some(known) => known.0,
+        // Its data is in the log under that number.
+        let logged = inodes.get(node).and_then(|inode| inode.file()?.log_node());
+        let known = || places.iter().find_map(|at| self.by_path.as_ref()?.places.node_at(at));
+        let number = match logged.or_else(|| known().map(|known| known.0)) {
+            Some(known) => known,
             None => self.number(inodes, node).ok_or(Unlogged::Failed)?,
         };
         self.numbers.insert(node, number);
@@ -74,7 +76,7 @@ impl NamesLog {
         inodes: &Inodes,
         at: &Place,
     ) -> Result<(), Unlogged> {
-        let Some(node) = tree.home_at(at).filter(|&node| !tree.is_busy(node)) else {
+        let Some(node) = tree.home_at(at).filter(|_| !tree.is_changing(at)) else {
             return Ok(());
         };
         let number = self.say_where(tree, inodes, node)?;
@@ -231,7 +233,18 @@ fn entry(at: &Place) -> Entry<'_> {
     Entry { directory: at.parent().0, name: at.name() }
 }
 
-/// The names that home has of a node, as far as they are known.
+/// The names that home has of a node, as far as they are known, and that no command under way concerns.
+fn sure_names(tree: &Tree, node: NodeId) -> impl Iterator<Item = &Place> {
+    tree.home_names(node).filter(|at| !tree.is_changing(at))
+}
+
+/// Whether a name of a node is known that it is to keep, by which recovery finds it. It may have others that are not known.
+pub(super) fn keeps_a_name(tree: &Tree, inodes: &Inodes, node: NodeId) -> bool {
+    node == NodeId::ROOT
+        || tree.wanted_places(node).next().is_some()
+        || other_name(tree, inodes, node).is_some()
+}
+
 /// The names that home has of a node, as far as they are known.
 fn names_at_home(tree: &Tree, inodes: &Inodes, node: NodeId) -> Vec<Place> {
     let known = tree.home_names(node).cloned();
@@ -311,6 +324,9 @@ impl WriteBehind {
         let mut state = self.lock();
         let State { tree, log, .. } = &mut *state;
         let log = log.as_mut().filter(|log| !log.failed && log.by_path.is_some())?;
+        if !keeps_a_name(tree, inodes, node) {
+            return None;
+        }
         log.say_where(tree, inodes, node).ok()
     }
 

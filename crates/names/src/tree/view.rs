@@ -97,6 +97,11 @@ impl Tree {
         self.nodes.get(&node).into_iter().flat_map(|of| of.places.home())
     }
 
+    /// Whether home is changing what it has under a name.
+    pub fn is_changing(&self, at: &Place) -> bool {
+        self.entry(at).is_some_and(|entry| entry.busy)
+    }
+
     /// What home has under a name, as far as it is known.
     pub fn home_at(&self, at: &Place) -> Option<NodeId> {
         self.entry(at)?.home.node()
