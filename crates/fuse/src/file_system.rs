@@ -637,6 +637,8 @@ fn was_changed_at_home(state: &OpenState, status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use weir_backend::Timestamp;
+
     use super::*;
 
     #[test]

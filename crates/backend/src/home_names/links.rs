@@ -11,7 +11,6 @@ use rustix::fs::{
     unlinkat, utimensat,
 };
 
-use crate::home_names::HomeNames;
 use crate::notes;
 
 /// The type of FUSE file systems (statfs(2)).
@@ -39,13 +38,11 @@ impl Links {
         let to_try = is_fuse.then(|| openat(source, ".", flags, Mode::empty())).transpose()?;
         Ok(Links { to_try, are_set: OnceLock::new() })
     }
-}
 
-impl HomeNames {
     /// Whether owner and times of a symbolic link can be set. What cannot be tried is taken not to be so.
-    pub fn sets_links(&self) -> bool {
-        let Some(root) = &self.links.to_try else { return true };
-        *self.links.are_set.get_or_init(|| sets_links(root.as_fd()).unwrap_or(false))
+    pub(super) fn are_set(&self) -> bool {
+        let Some(root) = &self.to_try else { return true };
+        *self.are_set.get_or_init(|| sets_links(root.as_fd()).unwrap_or(false))
     }
 }
 

@@ -90,6 +90,11 @@ impl HomeNames {
         self.handles.is_some()
     }
 
+    /// Whether owner and times of a symbolic link can be set: some FUSE file systems (sshfs) set those of what it leads to.
+    pub fn sets_links(&self) -> bool {
+        self.links.are_set()
+    }
+
     /// Whether names that differ in case alone are known to be different everywhere in SOURCE, whose root directory this
     /// is: tried by the name of Weir's own directory.
     pub fn tells_case(&self, root: BorrowedFd<'_>) -> bool {

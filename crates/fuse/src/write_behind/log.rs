@@ -24,8 +24,8 @@ use weir_names::{NodeId, Way};
 use weir_shard::Shard;
 
 use crate::inodes::Inodes;
+use crate::write_behind::known_names::keeps_a_name;
 use crate::write_behind::moves::ByPath;
-use crate::write_behind::steps::keeps_a_name;
 
 /// Inodes that are remembered before it is asked which of them need not be.
 const INODES_MIN: usize = 4096;

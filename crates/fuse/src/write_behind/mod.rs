@@ -21,6 +21,7 @@ mod commit;
 mod crew;
 mod held;
 mod hold;
+mod known_names;
 mod log;
 mod made;
 mod moves;

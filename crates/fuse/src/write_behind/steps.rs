@@ -12,9 +12,10 @@
 
 use weir_log::{Entry, FileType, Lsn, NameRecord, Record};
 use weir_names::tree::{Step, Tree};
-use weir_names::{NodeId, Place, Way};
+use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
+use crate::write_behind::known_names::{keeps_a_name, names_at_home, other_name, sure_names};
 use crate::write_behind::log::{NamesLog, Unlogged};
 use crate::write_behind::moves::{Begun, ByPath, Stage};
 use crate::write_behind::state::{State, WriteBehind};
@@ -231,32 +232,6 @@ impl NamesLog {
 
 fn entry(at: &Place) -> Entry<'_> {
     Entry { directory: at.parent().0, name: at.name() }
-}
-
-/// The names that home has of a node, as far as they are known, and that no command under way concerns.
-fn sure_names(tree: &Tree, node: NodeId) -> impl Iterator<Item = &Place> {
-    tree.home_names(node).filter(|at| !tree.is_changing(at))
-}
-
-/// Whether a name of a node is known that it is to keep, by which recovery finds it. It may have others that are not known.
-pub(super) fn keeps_a_name(tree: &Tree, inodes: &Inodes, node: NodeId) -> bool {
-    node == NodeId::ROOT
-        || tree.wanted_places(node).next().is_some()
-        || other_name(tree, inodes, node).is_some()
-}
-
-/// The names that home has of a node, as far as they are known.
-fn names_at_home(tree: &Tree, inodes: &Inodes, node: NodeId) -> Vec<Place> {
-    let known = tree.home_names(node).cloned();
-    known.chain(other_name(tree, inodes, node)).collect()
-}
-
-/// The name that a node was found by last, of which the tree does not know.
-fn other_name(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<Place> {
-    match inodes.way(node)? {
-        (_, Way::Place(at)) if !tree.is_parked(node) && !tree.is_home_known(&at) => Some(at),
-        _ => None,
-    }
 }
 
 fn file_type_of(tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<FileType> {
