@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn each_side_is_shown_with_its_ratio() {
-        let sides: [(&str, &[f64]); 2] = [("direct", &[40_000.0]), ("behind", &[20_000.0])];
+        let sides: [(&str, &[f64]); 2] = [("direct", &[40_000.0]), ("log", &[20_000.0])];
         let mut found = case("sshfs/untar", Figure::Mean, &sides);
         found.files = Some(60);
         let text = line(&found);
         assert!(text.contains("40.0 ms") && text.contains("20.0 ms"), "{text}");
-        assert!(text.contains("behind 2.00") && text.contains("  60"), "{text}");
+        assert!(text.contains("log 2.00") && text.contains("  60"), "{text}");
     }
 }
