@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -323,5 +323,17 @@ EOF
     expect_equal "names that were removed" "$(ls "$MNT/removed")" replaced
     "$WEIR" umount "$MNT"
     umount "$SRC"
+    ;;
+forgotten-size)
+    # The size of a file that home does not have yet is there when the kernel has forgotten the file.
+    mount_log
+    for number in $(seq 10); do
+        : >"$MNT/file-$number"
+        truncate -s "$((4000 + number))" "$MNT/file-$number"
+        echo 2 >/proc/sys/vm/drop_caches
+        expect_equal "size of file $number" "$(stat -c %s "$MNT/file-$number")" "$((4000 + number))"
+    done
+    "$WEIR" umount "$MNT"
+    expect_equal "size of the first in SOURCE" "$(stat -c %s "$SRC/file-1")" 4001
     ;;
 esac

@@ -4,8 +4,9 @@
 # is recovered by `weir recover SOURCE` and `weir mount SOURCE` in turn: no acknowledged data is lost, data that was settled
 # at home is never replaced by older data, and there is no data that no program wrote. Those with `names` have names in the
 # log, too.
-# cases: ext4 xfs names-ext4 names-xfs
-# all: xfs names-xfs
+# cases: ext4 xfs
+# long-cases: names-ext4 names-xfs
+# all: xfs
 # seconds: 35
 source "${REPO:?}/tests/e2e/lib.sh"
 

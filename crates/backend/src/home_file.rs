@@ -580,7 +580,7 @@ impl HomeFile {
     }
 
     /// The size that an unbound file is to have; `None` if the file is bound.
-    pub(crate) fn unbound_size(&self) -> Option<u64> {
+    pub fn unbound_size(&self) -> Option<u64> {
         self.binding.size()
     }
 

@@ -244,7 +244,11 @@ impl Inode {
     pub(crate) fn status(&self) -> io::Result<Status> {
         match (self.path(), self.made()) {
             (Some(path), _) => Status::of(path),
-            (None, Some(made)) => Ok(made),
+            (None, Some(made)) => {
+                // The engine may have forgotten it, and the size that a program gave it.
+                let size = self.file().and_then(|home| home.unbound_size());
+                Ok(Status { size: size.unwrap_or(made.size), ..made })
+            }
             // It was bound since.
             (None, None) => Status::of(self.path().ok_or(rustix::io::Errno::STALE)?),
         }
