@@ -56,10 +56,10 @@ impl Counts {
     }
 }
 
-const TREE: Counts = Counts { full: 2000, disk: 2000, hdd: 2000, sshfs: 240 };
+const TREE: Counts = Counts { full: 2000, disk: 2000, hdd: 2000, sshfs: 60 };
 const REPOSITORY: Counts = Counts { full: 1000, disk: 500, hdd: 500, sshfs: 40 };
-const SYNCED: Counts = Counts { full: 500, disk: 300, hdd: 30, sshfs: 150 };
-const INSERTS: Counts = Counts { full: 300, disk: 100, hdd: 12, sshfs: 100 };
+const SYNCED: Counts = Counts { full: 500, disk: 300, hdd: 30, sshfs: 50 };
+const INSERTS: Counts = Counts { full: 300, disk: 100, hdd: 12, sshfs: 20 };
 const POOL: Counts = Counts { full: 2000, disk: 1000, hdd: 1000, sshfs: 50 };
 const PACKAGES: Counts = Counts { full: 20_000, disk: 2000, hdd: 2000, sshfs: 200 };
 /// On sshfs alone a million files would take most of a day.
