@@ -3,6 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
 # cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size
+# long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -335,5 +336,41 @@ forgotten-size)
     done
     "$WEIR" umount "$MNT"
     expect_equal "size of the first in SOURCE" "$(stat -c %s "$SRC/file-1")" 4001
+    ;;
+renamed-while-removed)
+    # On an overlay, files with two names: one is renamed while SOURCE removes the other, half a second after it was removed.
+    mkdir "$WORK/lower" "$WORK/upper" "$WORK/work"
+    mount -t overlay overlay -o "lowerdir=$WORK/lower,upperdir=$WORK/upper,workdir=$WORK/work" "$SRC"
+    for try in $(seq 25); do
+        mkdir "$SRC/renamed" "$SRC/removed"
+        for number in $(seq 30); do
+            echo before >"$SRC/removed/$number"
+            ln "$SRC/removed/$number" "$SRC/renamed/$number"
+        done
+        mount_log
+        python3 - "$MNT" "$try" <<'EOF'
+import os, sys, time
+
+def sync(path):
+    at = os.open(path, os.O_RDONLY)
+    os.fsync(at)
+    os.close(at)
+
+renamed, removed = f"{sys.argv[1]}/renamed", f"{sys.argv[1]}/removed"
+os.listdir(renamed), os.listdir(removed)
+for number in range(1, 31):
+    os.unlink(f"{removed}/{number}")
+sync(removed)
+time.sleep(0.35 + 0.01 * int(sys.argv[2]))
+for number in range(1, 31):
+    os.rename(f"{renamed}/{number}", f"{renamed}/new-{number}")
+sync(renamed)
+EOF
+        crash
+        recover
+        expect_equal "try $try: renamed" "$(find "$SRC/renamed" -name 'new-*' | wc -l)" 30
+        rm -r "$SRC/renamed" "$SRC/removed"
+    done
+    umount "$SRC"
     ;;
 esac

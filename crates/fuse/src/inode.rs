@@ -353,8 +353,8 @@ impl Inode {
         known.brought_home = Some(now);
     }
 
-    /// When its status changed last, if home says `home`. The time at which home was given a change is none: programs saw the
-    /// change before.
+    /// The ctime that programs see, where `home` is the ctime in SOURCE. Giving home a change moves that once more; programs go
+    /// on to see the time at which the change was made.
     pub(crate) fn shown_ctime(&self, home: Timestamp) -> Timestamp {
         let Changed { at, brought_home } = *self.lock_changed();
         match (at, brought_home) {

@@ -1,5 +1,5 @@
-//! Where home has the nodes of a log, on a home that has no handles which last: what the log's records of places and steps
-//! say ([`weir_log::NameRecord::Place`], [`weir_log::NameRecord::Step`]), for whoever writes them.
+//! Where home has the nodes of a log, if its file handles do not last. It holds what the log's records of places and steps
+//! say ([`weir_log::NameRecord::Place`], [`weir_log::NameRecord::Step`]), and is kept by whoever writes those records.
 //!
 //! Nodes are given by their numbers in the log, also those of the directories that names are in.
 //!

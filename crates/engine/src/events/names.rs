@@ -348,6 +348,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_durable_only_when_home_is_synced_is_not_logged_before_a_name() {
+        let mut bench = Bench::new();
+        bench.make();
+        assert!(bench.engine.log_data(FILE, bench.now), "nothing was written");
+        // Its size was set at home.
+        bench.engine.attributes_changed(FILE);
+        assert!(!bench.engine.log_data(FILE, bench.now));
+        let unknown = FileId(FILE.0 + 1);
+        assert!(bench.engine.log_data(unknown, bench.now), "it has no data");
+    }
+
+    #[test]
     fn a_node_is_named_once_in_each_group() {
         let mut bench = Bench::new();
         let node = bench.make();

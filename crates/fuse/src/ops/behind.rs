@@ -607,7 +607,7 @@ impl FileSystem {
                 // Nothing was written to it.
                 return Ok(());
             }
-            // What home has of it may not be durable.
+            // What home has of it may not be durable. One that the daemon may not open was not written by the mount.
             if self.acquire(moved, false).is_err() {
                 return Ok(());
             }

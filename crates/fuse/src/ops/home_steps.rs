@@ -16,6 +16,7 @@ use weir_names::{NodeId, Place};
 
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
+use crate::ops::names_home::Making;
 use crate::write_behind::{Begun, Refusal, Stage, WriteBehind};
 
 /// Errors after which home may have done what it was asked for.
@@ -143,15 +144,14 @@ impl FileSystem {
         command: &Command,
         lsn: Option<Lsn>,
     ) {
-        let Command::Make { node, at, kind, attributes, xattrs } = command else {
+        let Some(making) = Making::of(command) else {
             return behind.ended(id, Ok(Answer::Done), Duration::ZERO);
         };
-        let data = match kind {
-            Kind::File => self.open_made(at).map(Some),
+        let data = match making.kind {
+            Kind::File => self.open_made(making.at).map(Some),
             _ => Ok(None),
         };
-        let made =
-            data.and_then(|data| self.made_at_home(*node, at, kind, attributes, xattrs, data));
+        let made = data.and_then(|data| self.made_at_home(making, data));
         match made {
             Ok(made) => self.finish_when_named(behind, id, made, lsn, Duration::ZERO),
             Err(error) => behind.ended(id, Err(error), Duration::ZERO),

@@ -497,8 +497,12 @@ impl FileSystem {
         if nameless {
             inode.set_nameless();
         }
-        if !nameless && inode.is_attached() && self.has_unknown_name_only(inode) {
-            // Recovery finds it when it is known by which name, at the next open.
+        if !nameless
+            && inode.is_attached()
+            && let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.logs_places())
+            && !behind.keeps_a_name(&self.inodes, inode.node())
+        {
+            // Recovery finds it again when it is opened by a name that it has left.
             self.shard.pause_log(inode.node().file());
         }
         if !nameless || !inode.is_attached() {
@@ -514,15 +518,6 @@ impl FileSystem {
         } else if let Some(behind) = &self.write_behind {
             behind.hold_nameless(&self.inodes, inode);
         }
-    }
-
-    /// Whether recovery, which finds files by what the log says of their places, knows no name of this one any more.
-    fn has_unknown_name_only(&self, inode: &Inode) -> bool {
-        self.shard.finds_by_number()
-            && self
-                .write_behind
-                .as_ref()
-                .is_some_and(|behind| behind.lock().tree.links(inode.node()).wanted == 0)
     }
 
     /// readlink(2).

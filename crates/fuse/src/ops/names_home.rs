@@ -29,6 +29,27 @@ use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use crate::write_behind::{Awaited, Begun, Job, Made, Named, Settling, Stage, Until, WriteBehind};
 
+/// What [`Command::Make`] says.
+#[derive(Clone, Copy)]
+pub(crate) struct Making<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) at: &'a Place,
+    pub(crate) kind: &'a Kind,
+    pub(crate) attributes: &'a Attributes,
+    pub(crate) xattrs: &'a Xattrs,
+}
+
+impl<'a> Making<'a> {
+    pub(crate) fn of(command: &'a Command) -> Option<Making<'a>> {
+        match *command {
+            Command::Make { node, ref at, ref kind, ref attributes, ref xattrs } => {
+                Some(Making { node, at, kind, attributes, xattrs })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Attempts to remove a directory that should be empty, and the pause between them.
 const REMOVE_TRIES: u32 = 20;
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
@@ -133,10 +154,8 @@ impl FileSystem {
         {
             behind.made_parked().insert(at.name().into());
         }
-        if let Command::Make { node, at, kind, attributes, xattrs } = command
-            && is_logged
-        {
-            let made = self.make_at_home(*node, at, kind, attributes, xattrs);
+        if let Some(making) = Making::of(command).filter(|_| is_logged) {
+            let made = self.make_at_home(making);
             return match made {
                 Ok(made) => self.name_in_log(behind, id, made, begun, began.elapsed()),
                 Err(error) => {
@@ -178,8 +197,9 @@ impl FileSystem {
     ) -> Result<Answer, HomeError> {
         match command {
             Command::Look { at } => self.look_for_tree(at).map(Answer::Found),
-            Command::Make { node, at, kind, attributes, xattrs } => {
-                let made = self.make_at_home(*node, at, kind, attributes, xattrs)?;
+            Command::Make { .. } => {
+                let making = Making::of(command).ok_or(HomeError::Gone)?;
+                let made = self.make_at_home(making)?;
                 self.finish_making(made)?;
                 Ok(Answer::Made(Lsn(0)))
             }
@@ -284,14 +304,8 @@ impl FileSystem {
 
     /// Makes a node at home. [`FileSystem::finish_making`] follows, where there is a log after that names it: before, nothing
     /// goes into it.
-    fn make_at_home(
-        self: &Arc<Self>,
-        node: NodeId,
-        at: &Place,
-        kind: &Kind,
-        attributes: &Attributes,
-        xattrs: &Xattrs,
-    ) -> Result<Made, HomeError> {
+    fn make_at_home(self: &Arc<Self>, making: Making<'_>) -> Result<Made, HomeError> {
+        let Making { node, at, kind, attributes, .. } = making;
         let inode = self.inode_of_tree(node)?;
         let made = inode.made().ok_or(HomeError::Gone)?;
         let directory = self.directory_of(at)?;
@@ -310,20 +324,17 @@ impl FileSystem {
                 NameCommand::MakeNode { at: entry, mode, device, creator }
             }
         })?;
-        let made = self.made_at_home(node, at, kind, attributes, xattrs, file);
+        let made = self.made_at_home(making, file);
         made.inspect_err(|_| self.unmake(entry, kind))
     }
 
     /// What home has made under a name, as the tree is told of it; `file` is open if it is one.
     pub(crate) fn made_at_home(
         self: &Arc<Self>,
-        node: NodeId,
-        at: &Place,
-        kind: &Kind,
-        attributes: &Attributes,
-        xattrs: &Xattrs,
+        making: Making<'_>,
         file: Option<OwnedFd>,
     ) -> Result<Made, HomeError> {
+        let Making { node, at, kind, attributes, xattrs } = making;
         let inode = self.inode_of_tree(node)?;
         let directory = self.directory_of(at)?;
         let looked = self.look_at_made(at, directory.at(at)?, file);

@@ -83,8 +83,8 @@ pub(crate) enum Awaited {
 pub(crate) struct Until {
     /// The last change.
     pub(crate) lsn: Lsn,
-    /// What home refuses is waited for until home has answered so many commands since the mount began: by then it was asked
-    /// for everything once more.
+    /// A number of commands that home has answered since the mount began. A change that home still refuses then has been tried
+    /// again, and is not waited for any longer.
     pub(crate) ended: u64,
 }
 

@@ -311,6 +311,11 @@ impl WriteBehind {
         state.log.as_ref().is_some_and(|log| !log.failed && log.by_path.is_some())
     }
 
+    /// Whether a name is known that a node is to keep, by which recovery finds it.
+    pub(crate) fn keeps_a_name(&self, inodes: &Inodes, node: NodeId) -> bool {
+        keeps_a_name(&self.lock().tree, inodes, node)
+    }
+
     /// The node that the log says home has under a name; `None` if it says nothing of it.
     pub(crate) fn node_placed_at(&self, inodes: &Inodes, at: &Place) -> Option<NodeId> {
         let state = self.lock();

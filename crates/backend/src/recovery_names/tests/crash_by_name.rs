@@ -294,7 +294,7 @@ impl<'a> Mount<'a> {
         self.check_content(&wanted, &what);
     }
 
-    /// Recovery writes the data of files: of all of them with `one_in` 1, otherwise of about one in so many.
+    /// Recovery writes the data of files: of every file if `one_in` is 1, otherwise of one file in `one_in`, chosen at random.
     fn write_recovered(
         &mut self,
         wanted: &Model,
