@@ -12,6 +12,7 @@
 
 #![deny(unsafe_code)]
 
+mod acl;
 mod attr;
 mod closing;
 mod credentials;

@@ -10,10 +10,12 @@ use weir_engine::DataState;
 use weir_names::command::NameCommand;
 use weir_names::tree::Standing;
 
+use crate::acl;
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode, NodeId};
+use crate::ops::attributes::SetAttributes;
 use crate::ops::names::note_change;
 use crate::ops::privileges::CAPABILITIES;
 use crate::write_behind::{Awaited, WriteBehind};
@@ -49,13 +51,15 @@ impl FileSystem {
         if inode.has_no_xattrs() {
             return Err(Errno::ENODATA);
         }
-        if name == ACCESS_ACL {
-            self.mode_at_home(&inode);
+        let found = home_names::get_xattr(inode.path_fd()?, name, len_max)?;
+        if name != ACCESS_ACL {
+            return Ok(found);
         }
+        self.mode_at_home(&inode);
         Ok(home_names::get_xattr(inode.path_fd()?, name, len_max)?)
     }
 
-    /// An ACL has the permissions, too: if they were set, home has them before it is asked for the ACL.
+    /// An ACL has the permissions, too: if they were set, home has them before it tells the ACL.
     fn mode_at_home(&self, inode: &Inode) {
         let Some(behind) = &self.write_behind else { return };
         let is_set = behind.lock().tree.overlay(inode.node()).is_some_and(|set| set.mode.is_some());
@@ -80,6 +84,7 @@ impl FileSystem {
 
     /// setxattr(2).
     ///
+    /// An access ACL that says what a mode says, of what has no ACL, is a chmod(2): cp -a and install(1) set such a one.
     /// Capabilities are set when the file's data is home, since home removes them when the file is written.
     pub(crate) fn set_xattr(
         self: &Arc<Self>,
@@ -92,6 +97,14 @@ impl FileSystem {
     ) {
         if name == STATE {
             return done(Err(Errno::EPERM));
+        }
+        match self.mode_of_acl(caller, node, name, value) {
+            Ok(None) => {}
+            Ok(mode) => {
+                let set = SetAttributes { mode, ..SetAttributes::default() };
+                return self.set_attributes(caller, node, set, |set| done(set.map(drop)));
+            }
+            Err(errno) => return done(Err(errno)),
         }
         let inode = match self.check_writable().and_then(|()| self.inode_at_home(node)) {
             Ok(inode) => inode,
@@ -109,6 +122,47 @@ impl FileSystem {
         self.when_home(&inode, move || {
             done(fs.set_xattr_at_home(&of, &caller, &name, &value, flags));
         });
+    }
+
+    /// The whole mode that an access ACL comes to, if it says no more than a mode and there is no ACL yet.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP if home has no ACLs.
+    fn mode_of_acl(
+        self: &Arc<Self>,
+        caller: &Caller,
+        node: NodeId,
+        name: &OsStr,
+        value: &[u8],
+    ) -> Result<Option<u32>, Errno> {
+        let Some(permissions) = (name == ACCESS_ACL).then(|| acl::permissions(value)).flatten()
+        else {
+            return Ok(None);
+        };
+        let inode = self.inode(node)?;
+        if self.has_acl(&inode, name)? {
+            return Ok(None);
+        }
+        let status = self.attributes(&inode)?;
+        let mut special = status.mode & 0o7000;
+        if !caller.keeps_privileges() && !caller.is_in_group(status.gid) {
+            special &= !libc::S_ISGID;
+        }
+        Ok(Some(special | permissions))
+    }
+
+    /// Whether an inode has an ACL of this name. What home does not have yet has none.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP if home has no ACLs.
+    fn has_acl(self: &Arc<Self>, inode: &Arc<Inode>, name: &OsStr) -> Result<bool, Errno> {
+        let is_at_home = !inode.has_no_xattrs();
+        let asked = if is_at_home { Arc::clone(inode) } else { self.inode(NodeId::ROOT)? };
+        match home_names::get_xattr(asked.path_fd()?, name, 0) {
+            Ok(_) => Ok(is_at_home),
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// An ACL or capabilities are about to be set at home, or removed: home has the permissions that were set before, and no
@@ -135,6 +189,11 @@ impl FileSystem {
         self.check_writable()?;
         if name == STATE {
             return Err(Errno::EPERM);
+        }
+        let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
+        if is_acl && !self.has_acl(&self.inode(node)?, name)? {
+            // Removing an ACL that is not there succeeds; removexattr(2) of other attributes does not.
+            return Ok(());
         }
         let inode = self.inode_at_home(node)?;
         self.before_permissions_change(&inode, name)?;

@@ -3,10 +3,10 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 
 use crate::Test;
 use crate::attributes::default_acl;
@@ -19,6 +19,7 @@ pub const TESTS: &[Test] = &[
     ("behind_set_group_id_is_not_for_what_was_there", set_group_id_is_not_for_what_was_there),
     ("behind_a_write_takes_set_user_id_that_home_lacks", a_write_takes_set_user_id_that_home_lacks),
     ("behind_a_directory_has_its_last_mode", a_directory_has_its_last_mode),
+    ("behind_an_acl_of_a_mode_is_a_mode", an_acl_of_a_mode_is_a_mode),
     ("behind_inode_numbers_are_kept", inode_numbers_are_kept),
 ];
 
@@ -153,6 +154,50 @@ fn a_directory_has_its_last_mode() {
         bring_home(&fixture);
         assert_eq!((mode_of(&at), mode_of(&fixture.home(&directory))), (0o750, 0o750), "{turn}");
     }
+}
+
+const ACCESS_ACL: &str = "system.posix_acl_access";
+
+/// u::rwx,u:12:r--,g::rwx,m::rwx,o::---
+fn acl_with_a_user() -> Vec<u8> {
+    let entry = |tag: u16, permissions: u16, identity: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &identity.to_le_bytes()].concat()
+    };
+    let mut acl = default_acl();
+    acl.splice(12..12, entry(2, 4, 12));
+    let others = acl.len() - 8;
+    acl.splice(others..others, entry(0x10, 7, u32::MAX));
+    acl
+}
+
+fn an_acl_of_a_mode_is_a_mode() {
+    let fixture = mounted();
+    let acl = |path: &Path| getxattr(path, ACCESS_ACL, &mut [0; 64]);
+    let set_acl = |path: &Path, acl: &[u8]| setxattr(path, ACCESS_ACL, acl, XattrFlags::empty());
+    File::create(fixture.at("listed")).unwrap();
+    if let Err(error) = set_acl(&fixture.at("listed"), &acl_with_a_user()) {
+        return println!("    (not checked: no ACLs underneath: {error})");
+    }
+    assert!(acl(&fixture.home("listed")).is_ok());
+    // It takes the place of the former, at home.
+    set_acl(&fixture.at("listed"), &default_acl()).unwrap();
+    assert_eq!(acl(&fixture.home("listed")), Err(rustix::io::Errno::NODATA));
+    assert_eq!(mode_of(&fixture.home("listed")), 0o770);
+
+    let Some(held) = Held::new(&fixture) else { return };
+    File::create(held.at("file")).unwrap();
+    fs::create_dir(held.at("dir")).unwrap();
+    chown(held.at("dir"), Some(12), Some(34)).unwrap();
+    set_mode(&held.at("dir"), 0o3755);
+    for name in ["file", "dir"] {
+        set_acl(&held.at(name), &default_acl()).unwrap();
+        assert_eq!(acl(&held.at(name)), Err(rustix::io::Errno::NODATA));
+        removexattr(held.at(name), "system.posix_acl_default").unwrap();
+    }
+    let modes = |at: &dyn Fn(&str) -> PathBuf| (mode_of(&at("file")), mode_of(&at("dir")));
+    assert_eq!(modes(&|name| held.at(name)), (0o770, 0o3770));
+    let home = held.release();
+    assert_eq!(modes(&|name| home.join(name)), (0o770, 0o3770));
 }
 
 fn inode_numbers_are_kept() {
