@@ -42,13 +42,21 @@ pub(crate) struct Descriptors {
     /// Open descriptions by the thread that opened them.
     opened: Mutex<HashMap<u32, usize>>,
     opened_total: AtomicUsize,
+    /// Descriptors that were in use before any program had opened a file.
+    at_start: usize,
 }
 
 impl Descriptors {
     /// The descriptors of a process with a limit of `limit`.
     pub(crate) fn new(limit: usize) -> Descriptors {
         let reserve = (limit / 16).clamp(RESERVE_MIN, RESERVE_MAX);
-        Descriptors { limit, reserve, opened: Mutex::default(), opened_total: AtomicUsize::new(0) }
+        Descriptors {
+            limit,
+            reserve,
+            opened: Mutex::default(),
+            opened_total: AtomicUsize::new(0),
+            at_start: in_use(),
+        }
     }
 
     /// Inodes that may be held open while some of them are idle; one descriptor each.
@@ -91,9 +99,15 @@ impl Descriptors {
         inodes + PER_DESCRIPTION * (opened + closing) < self.limit / 2
     }
 
-    /// Descriptors left.
+    /// Nodes that may wait, made at home, until the log names them: they have at most the reserve.
+    pub(crate) fn unnamed_max(&self) -> usize {
+        self.reserve / PER_DESCRIPTION
+    }
+
+    /// Descriptors left, also when home will have got all new files that are open: they need none before.
     pub(crate) fn left(&self) -> usize {
-        self.limit.saturating_sub(in_use())
+        let opened = self.opened_total.load(Ordering::Relaxed);
+        self.limit.saturating_sub(in_use().max(self.at_start + PER_DESCRIPTION * opened))
     }
 
     /// Descriptors in use for the open files of the program that a thread belongs to.

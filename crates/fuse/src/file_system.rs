@@ -132,8 +132,9 @@ impl FileSystem {
             .names_logged
             .then(|| Arc::clone(&shard))
             .filter(|shard| shard.log_all_names(home.are_by_handle()));
-        let write_behind =
-            options.names_behind.then(|| WriteBehind::new(options.entry_timeout, log));
+        let write_behind = options
+            .names_behind
+            .then(|| WriteBehind::new(options.entry_timeout, log, descriptors.unnamed_max()));
         Ok(FileSystem {
             shard,
             lane,

@@ -155,8 +155,7 @@ impl FileSystem {
             behind.made_parked().insert(at.name().into());
         }
         if let Some(making) = Making::of(command).filter(|_| is_logged) {
-            let made = self.make_at_home(making);
-            return match made {
+            return match self.with_room(|| self.make_at_home(making)) {
                 Ok(made) => self.name_in_log(behind, id, made, begun, began.elapsed()),
                 Err(error) => {
                     tracing::debug!("home did not do {command:?}: {error}");
@@ -165,11 +164,7 @@ impl FileSystem {
                 }
             };
         }
-        let mut result = self.execute_name_command(command);
-        if matches!(result, Err(HomeError::Refused(libc::ENFILE | libc::EMFILE))) {
-            self.make_room();
-            result = self.execute_name_command(command);
-        }
+        let result = self.with_room(|| self.execute_name_command(command));
         if let Err(error) = &result {
             tracing::debug!("home did not do {command:?}: {error}");
         }
@@ -177,6 +172,19 @@ impl FileSystem {
         self.note_brought_home(command.touches());
         self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
         behind.ended(id, result, began.elapsed());
+    }
+
+    /// Does something at home, again if no descriptor was left for it.
+    fn with_room<T>(
+        self: &Arc<Self>,
+        execute: impl Fn() -> Result<T, HomeError>,
+    ) -> Result<T, HomeError> {
+        let done = execute();
+        if !matches!(done, Err(HomeError::Refused(libc::ENFILE | libc::EMFILE))) {
+            return done;
+        }
+        self.make_room();
+        execute()
     }
 
     /// The file whose data is to be home before a command replaces another file by it: after a crash the name leads to
@@ -420,6 +428,7 @@ impl FileSystem {
             return behind.ended(id, result, took);
         };
         let fs = Arc::clone(self);
+        behind.will_be_named();
         self.shard.commit_names_later(move |_| {
             // If the log failed, home has it all the same.
             fs.write_behind.as_ref().expect("it is what makes").named(Named { id, made, lsn });

@@ -165,6 +165,10 @@ pub(crate) struct State {
     pub(super) resumed: VecDeque<(CommandId, Command)>,
     /// Commands whose steps are in the log now.
     pub(super) stepped: VecDeque<(CommandId, Command, Begun)>,
+    /// Nodes that were made at home, and whose identities are to be in the log. Each holds descriptors.
+    pub(super) unnamed: usize,
+    /// The most of them.
+    pub(super) unnamed_max: usize,
     /// Nodes that were made at home, and whose identities are in the log now.
     pub(super) named: VecDeque<Named>,
     /// Home is to be asked for its room.
@@ -205,8 +209,13 @@ pub(crate) struct WriteBehind {
 
 impl WriteBehind {
     /// Of a home of which nothing is known, and whose answers count for `entry_timeout`. [`WriteBehind::start`] follows.
-    /// Changes are logged by `log`, if it is given.
-    pub(crate) fn new(entry_timeout: Duration, log: Option<Arc<Shard>>) -> WriteBehind {
+    /// Changes are logged by `log`, if it is given. About `unnamed_max` nodes at most are held that home has made and the log
+    /// does not name yet.
+    pub(crate) fn new(
+        entry_timeout: Duration,
+        log: Option<Arc<Shard>>,
+        unnamed_max: usize,
+    ) -> WriteBehind {
         let tree = match &log {
             Some(shard) => Tree::new(shard.names_durable()),
             None => Tree::without_log(),
@@ -221,6 +230,8 @@ impl WriteBehind {
                 blocked: 0,
                 resumed: VecDeque::new(),
                 stepped: VecDeque::new(),
+                unnamed: 0,
+                unnamed_max,
                 named: VecDeque::new(),
                 retried: Instant::now(),
                 asks_room: false,

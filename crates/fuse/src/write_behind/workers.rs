@@ -104,13 +104,15 @@ impl WriteBehind {
                 return Some(Job::Resumed(id, command));
             }
             if let Some(named) = state.named.pop_front() {
+                state.unnamed -= 1;
                 return Some(Job::Named(named));
             }
             if let Some((id, command, begun)) = state.stepped.pop_front() {
                 return Some(Job::Stepped(id, command, begun));
             }
-            let next = state.tree.next_command();
-            state.drained = next.is_none();
+            let may_make = state.unnamed < state.unnamed_max;
+            let next = if may_make { state.tree.next_command() } else { None };
+            state.drained = may_make && next.is_none();
             if let Some((id, command)) = next {
                 // There may be more.
                 self.call_workers(&mut state);
@@ -160,6 +162,11 @@ impl WriteBehind {
         };
         self.progress.notify_all();
         ready.into_iter().for_each(|(then, result)| then(result));
+    }
+
+    /// What was made at home for a command is to be named by the log; [`WriteBehind::named`] follows.
+    pub(crate) fn will_be_named(&self) {
+        self.lock().unnamed += 1;
     }
 
     /// What was made at home for a command is named by the log, durably.
