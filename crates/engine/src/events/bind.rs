@@ -31,6 +31,7 @@ impl Engine {
         of_file.home.ahead.epoch = of_file.home.ahead.epoch.wrapping_add(1);
         // Where names are logged, the log has all but what was set in `thaw`.
         of_file.home.unsynced |= !of_file.logged.is_made_by_names();
+        self.reserve_written(file);
         // Puts them on the lists.
         for ix in self.cache.pages_of(file) {
             self.update(ix, |_| ());
@@ -65,6 +66,8 @@ mod tests {
         requests: u64,
         writes: Vec<(FileId, u64, usize)>,
         syncs: Vec<FileId>,
+        /// Where space was asked for.
+        reserved: Vec<u64>,
         fetches: usize,
         replies: Vec<RequestId>,
         detached: Vec<FileId>,
@@ -84,6 +87,7 @@ mod tests {
                 requests: 0,
                 writes: Vec::new(),
                 syncs: Vec::new(),
+                reserved: Vec::new(),
                 fetches: 0,
                 replies: Vec::new(),
                 detached: Vec::new(),
@@ -165,7 +169,10 @@ mod tests {
                                 self.fetches += 1;
                                 Completion::Fetched { frames, result: Ok(0) }
                             }
-                            Command::Reserve { .. } => Completion::Reserved { result: Ok(()) },
+                            Command::Reserve { offset, .. } => {
+                                self.reserved.push(offset);
+                                Completion::Reserved { result: Ok(()) }
+                            }
                             Command::Map { .. } => Completion::Mapped { extents: Vec::new() },
                         };
                         Some((io, completion))
@@ -218,6 +225,20 @@ mod tests {
         let written: usize = bench.writes.iter().map(|&(_, _, len)| len).sum();
         assert!(written >= 110, "{:?}", bench.writes);
         assert!(!bench.engine.has_dirty(UNBOUND));
+    }
+
+    #[test]
+    fn space_is_not_asked_for_where_home_has_got_whole_pages() {
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        bench.write(UNBOUND, 0, 2 * PAGE as usize + 10);
+        bench.bind(UNBOUND);
+        bench.expire();
+        let before = bench.reserved.len();
+        bench.write(UNBOUND, PAGE, 10);
+        assert_eq!(bench.reserved.len(), before);
+        bench.write(UNBOUND, 2 * PAGE, 10);
+        assert_eq!(bench.reserved[before..], [2 * PAGE]);
     }
 
     #[test]

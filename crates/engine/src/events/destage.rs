@@ -251,6 +251,11 @@ impl Engine {
             Ok(()) => {
                 self.device.failures.in_a_row = 0;
                 file.home_size = file.home_size.max(offset + len);
+                // Home has space for the whole pages: of a file that was made at home with data in memory nobody asked.
+                let (from, to) = (offset.next_multiple_of(PAGE), (offset + len) / PAGE * PAGE);
+                if from < to && file.first_free(from, to).is_some() {
+                    file.set_allocated(from, to);
+                }
             }
             Err(_) => self.stats.destage_errors += 1,
         }

@@ -60,6 +60,22 @@ impl Engine {
         self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
     }
 
+    /// Asks for space for what was written to a file in the lane before home had it, if it has no holes: programs may post
+    /// only up to where space is known to be.
+    pub(crate) fn reserve_written(&mut self, file: FileIx) {
+        let of_file = &mut self.cache.files[file];
+        let to = of_file.size().next_multiple_of(PAGE);
+        let is_dense = to > 0 && of_file.dirty_pages as u64 == to / PAGE;
+        let asks = of_file.slot().is_some() && is_dense && of_file.is_reservable();
+        if !asks || of_file.home.ahead.in_flight {
+            return;
+        }
+        of_file.home.ahead.in_flight = true;
+        let (id, epoch) = (of_file.id, of_file.home.ahead.epoch);
+        let io = self.device.next_io(Io::ReserveAhead { file, from: 0, to, epoch });
+        self.issue(Command::Reserve { io, file: id, offset: 0, len: to });
+    }
+
     /// A reservation ended: the write continues or fails.
     pub(crate) fn reserved(
         &mut self,
