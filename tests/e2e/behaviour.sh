@@ -3,7 +3,7 @@
 # odd sizes and names): the mount answers like the directory below it, line by line.
 # cases: auto direct_io
 # lane: auto
-# behind: auto
+# sync: auto
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Unpacks and compiles zstd inside a mount; the program must be the one that a plain directory gives.
 # lane
-# behind
+# sync
 # all: lane-compile behind-compile
 # seconds: 60
+# homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -2,7 +2,7 @@
 # Writers and readers of one file at once, on neighbouring bytes of the same pages, and appenders.
 # cases: auto lazy small-memory
 # lane
-# behind: auto
+# sync: auto
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Unmounting straight after thousands of changes to a tree: every byte, mode, link and time is home.
 # cases: blocking lazy auto small-memory
-# behind: auto small-memory
+# sync: auto small-memory
+# homes: xfs sshfs
+# homes-cases: auto small-memory
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

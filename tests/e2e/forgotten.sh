@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kernel forgets inodes all the time while a program changes a tree: each answer is as if it had not.
 # cases: lazy small-memory
-# behind: small-memory
+# sync: small-memory
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

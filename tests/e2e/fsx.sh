@@ -6,6 +6,8 @@
 # lane: auto lazy small-memory
 # all: lazy blocking async-bg
 # seconds: 60
+# homes: xfs sshfs
+# homes-cases: auto small-memory
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # git inside a mount: clone, commits, branches, merge, gc, fsck; then fsck once more on SOURCE.
 # lane
-# behind
+# sync
 # all: lane-git behind-git
+# homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

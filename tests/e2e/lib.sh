@@ -40,6 +40,33 @@ under_lane() {
     for name in "$@"; do eval "$name() { \"\$WEIR\" run -- $name \"\$@\"; }"; done
 }
 
+# In a run called xfs-NAME or sshfs-NAME, SOURCE is on that file system. It is called when all functions are there.
+make_home() {
+    case ${UNDER:-} in
+        xfs)
+            [ "$(id -u)" = 0 ] || skip "needs root"
+            need_filesystem xfs
+            need_command mkfs.xfs
+            loop_filesystem "$WORK/home.image" 2G "$SRC" mkfs.xfs -q
+            ;;
+        sshfs)
+            [ "$(id -u)" = 0 ] || skip "needs root"
+            need_command sshfs
+            [ -x /usr/lib/openssh/sftp-server ] || skip "there is no sftp-server"
+            mkdir "$WORK/remote"
+            printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
+            chmod +x "$WORK/ssh"
+            sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh" -o allow_other,default_permissions
+            ;;
+    esac
+}
+
+leave_home() {
+    case ${UNDER:-} in
+        xfs | sshfs) umount "$SRC" 2>/dev/null || umount -l "$SRC" ;;
+    esac
+}
+
 # soon COMMAND...: waits until the command succeeds. What is waited for comes at once as a rule; a minute is more than it
 # takes on any machine, however busy.
 soon() {
@@ -117,6 +144,7 @@ at_exit() {
         echo "the daemon's log ends with:"
         tail -15 "$DAEMON_LOG"
     fi
+    leave_home
 }
 trap at_exit EXIT
 
@@ -147,8 +175,8 @@ mount_weir() {
         return
     fi
     [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make checked'"
-    # In a run called behind-NAME names are written back.
-    [ "${UNDER:-}" != behind ] || set -- --names behind "$@"
+    # In a run called sync-NAME names wait for SOURCE.
+    [ "${UNDER:-}" != sync ] || set -- --names sync "$@"
     weir mount "$source" "$mountpoint" --log-file "$DAEMON_LOG" "$@"
     is_mounted "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
 }
@@ -294,3 +322,5 @@ stop_disk() {
     kill "$DISK_RUNNER"
     wait "$DISK_RUNNER" || true
 }
+
+make_home

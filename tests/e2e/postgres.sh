@@ -4,6 +4,7 @@
 # lane
 # all: lane-postgres
 # seconds: 40
+# homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

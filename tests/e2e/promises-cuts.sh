@@ -2,19 +2,19 @@
 # Power cuts of an emulated disk under programs that truncate, rewrite by O_TRUNC, rename over, punch holes, delete and
 # rest between their synced writes. After each cut the disk gets another device number, as after a reboot, and SOURCE
 # is recovered by `weir recover SOURCE` and `weir mount SOURCE` in turn: no acknowledged data is lost, data that was settled
-# at home is never replaced by older data, and there is no data that no program wrote. Those with `names` have names in the
-# log, too.
+# at home is never replaced by older data, and there is no data that no program wrote. Those with `sync` have names wait for
+# SOURCE.
 # cases: ext4 xfs
-# long-cases: names-ext4 names-xfs
+# long-cases: sync-ext4 sync-xfs
 # all: xfs
 # seconds: 35
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
-filesystem=${1#names-}
+filesystem=${1#sync-}
 names=()
-[ "$filesystem" = "$1" ] || names=(--names log)
+[ "$filesystem" = "$1" ] || names=(--names sync)
 need_filesystem "$filesystem"
 cuts=6
 if [ -n "$LONG" ]; then cuts=100; fi

@@ -150,7 +150,7 @@ capabilities-stay)
     synced "$MNT/program" 100 "of a program"
     setcap cap_net_raw+ep "$MNT/program"
     chmod u+s "$MNT/program"
-    sync -f "$SRC"
+    weir sync "$MNT"
     crash
     "$WEIR" recover "$SRC"
     expect_equal "what was synced" "$(at "$SRC/program" 100 12)" "of a program"
@@ -174,7 +174,7 @@ reservations-are-released)
     # Another program holds the file open until the daemon is killed.
     exec 9<>"$MNT/held"
     head -c 20M /dev/zero | dd bs=1k status=none >&9
-    sync -f "$SRC"
+    weir sync "$MNT"
     crash
     exec 9>&-
     kept=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
@@ -191,7 +191,7 @@ space-of-files-outside-stays)
     # Another program holds the file open until the daemon is killed.
     exec 9<>"$MNT/moved"
     head -c 20M /dev/zero | dd bs=1k status=none >&9
-    sync -f "$SRC"
+    weir sync "$MNT"
     crash
     exec 9>&-
     mkdir "$WORK/outside"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Listing a directory that changes while it is read.
-# behind
+# sync
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

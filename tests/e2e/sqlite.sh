@@ -3,7 +3,8 @@
 # opened cold on SOURCE.
 # cases: wal delete
 # lane
-# behind: delete
+# sync: delete
+# homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

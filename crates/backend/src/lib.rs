@@ -5,7 +5,7 @@
 //! [`home_names`] executes the commands on names and attributes.
 //!
 //! Architecture invariants: the engine alone decides what is read or written, and when; unsafe code is in
-//! `allocation`, `ring`, `busy_poll`, `policy`, `identity`, `extents` and `home_names/credentials` alone.
+//! `allocation`, `ring`, `busy_poll`, `policy`, `identity`, `extents`, `replaced` and `home_names/credentials` alone.
 //!
 //! ```
 //! use weir_backend::error_kind;
@@ -42,6 +42,7 @@ mod recovery;
 mod recovery_names;
 mod redo;
 mod redo_log;
+mod replaced;
 mod reservations;
 mod ring;
 mod rotation;
@@ -72,6 +73,7 @@ pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,
     RedoLog, can_be_logged, lasting_identity, look, recover,
 };
+pub use replaced::replace;
 pub use reservations::give_back_reserved;
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};

@@ -61,6 +61,7 @@ pub(crate) struct MountOptions {
     pub(crate) negative_timeout: Duration,
     /// Changes of names and attributes do not wait for home.
     pub(crate) names_behind: bool,
+    pub(crate) names_behind_by_path: bool,
     /// They are logged.
     pub(crate) names_logged: bool,
     /// Home is on another machine.
@@ -115,11 +116,13 @@ impl FileSystem {
         shard: Arc<Shard>,
         lane: Option<Lane>,
         source: &OwnedFd,
-        options: MountOptions,
+        mut options: MountOptions,
         descriptors: Descriptors,
         reclaimer: Reclaimer,
     ) -> Result<FileSystem, std::io::Error> {
         let home = HomeNames::new(source.as_fd())?;
+        options.names_behind &= home.are_by_handle() || options.names_behind_by_path;
+        options.names_logged &= options.names_behind;
         let root = open_root(source.as_fd())?;
         let status = Status::of(root.as_fd())?;
         let identity = home.root(root.as_fd())?;

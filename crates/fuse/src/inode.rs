@@ -199,6 +199,14 @@ impl Inode {
         self.path().ok_or(Errno::EIO)
     }
 
+    /// Home's `O_PATH` descriptor is one that was opened by another name from now on.
+    ///
+    /// # Errors
+    /// EIO if home does not have it yet; those of dup3(2).
+    pub(crate) fn reach_by(&self, path: BorrowedFd<'_>) -> Result<(), Errno> {
+        Ok(weir_backend::replace(self.path_fd()?, path)?)
+    }
+
     fn path(&self) -> Option<BorrowedFd<'_>> {
         match &self.home {
             Home::File(file) => file.path(),

@@ -112,6 +112,11 @@ impl Inodes {
         self.names().moved(node, to);
     }
 
+    /// See [`weir_names::Namespace::renumbered`].
+    pub(crate) fn renumbered(&self, node: NodeId, identity: Identity) {
+        self.names().renumbered(node, identity);
+    }
+
     /// See [`weir_names::Namespace::lost`].
     pub(crate) fn lost(
         &self,

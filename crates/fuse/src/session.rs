@@ -56,6 +56,8 @@ pub struct Options {
     pub negative_timeout: Duration,
     /// Changes of names and attributes do not wait for home.
     pub names_behind: bool,
+    /// They do not wait either where nodes are found by path: a power cut may undo at home what the log takes for done there.
+    pub names_behind_by_path: bool,
     /// They are logged, if there is a log by whose recovery files are found by their handles; else syncs wait for home.
     pub names_logged: bool,
     /// Home is on another machine: where names are written back, all names of a directory are asked for at once.
@@ -84,6 +86,7 @@ impl Options {
             attr_timeout: CACHE_TIMEOUT_DEFAULT,
             negative_timeout: NEGATIVE_TIMEOUT_DEFAULT,
             names_behind: false,
+            names_behind_by_path: true,
             names_logged: false,
             is_elsewhere: false,
             transport: None,
@@ -128,6 +131,7 @@ pub fn mount(
         attr_timeout: options.attr_timeout,
         negative_timeout: options.negative_timeout,
         names_behind: options.names_behind,
+        names_behind_by_path: options.names_behind_by_path,
         names_logged: options.names_logged,
         is_elsewhere: options.is_elsewhere,
     };

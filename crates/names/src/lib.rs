@@ -4,9 +4,9 @@
 //! home, tells it what was found ([`Identity`], [`Way`]), and asks it for the way back when a node is
 //! used again later. So a node that is merely known costs memory alone, and no descriptor.
 //!
-//! By default the mount passes names through: they are made, moved and removed at home at once, by the commands of
-//! [`command`], and home is asked for each entry and each attribute. [`tree`] is for names that do not wait for home:
-//! changes with a place in the log's order, brought home in the background and after a crash.
+//! [`tree`] is for names that do not wait for home: changes with a place in the log's order, brought home in the background and
+//! after a crash. Without a log the mount passes names through: they are made, moved and removed at home at once, by the
+//! commands of [`command`], and home is asked for each entry and each attribute.
 //!
 //! Does not own: descriptors and their bound (`weir_fuse::inode`), the system calls
 //! (`weir_backend::home_names`).

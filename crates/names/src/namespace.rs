@@ -183,6 +183,17 @@ impl Namespace {
         self.displaced.insert(identity, node);
     }
 
+    /// Home tells a known node by another identity now, and it is found as before: file systems that invent numbers of
+    /// inodes do that. Nothing changes if another node is known by that identity.
+    pub fn renumbered(&mut self, node: NodeId, identity: Identity) {
+        if node == NodeId::ROOT || self.find(&identity).is_some() {
+            return;
+        }
+        if let Some(way) = self.way(node).cloned() {
+            self.bind(node, identity, way);
+        }
+    }
+
     /// A node was found this `way`.
     fn reached(&mut self, node: NodeId, way: Way) -> &mut Node {
         let known = self.nodes.get_mut(node).expect("found, or added just now");

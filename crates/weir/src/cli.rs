@@ -197,14 +197,12 @@ pub struct MountArguments {
     /// turned on, otherwise device.
     #[arg(long, value_name = "TRANSPORT")]
     pub transport: Option<TransportChoice>,
-    /// What changes of names and attributes wait for: sync (the default) for SOURCE, behind for nothing
+    /// What changes of names and attributes wait for: log (the default) for nothing, sync for SOURCE
     ///
-    /// behind: creating, renaming, linking and deleting return at once, and SOURCE gets them in the background,
-    /// many at a time. For a SOURCE that answers slowly, such as a network mount. fsync of a file or directory
-    /// waits until SOURCE has its names. What was not synced is lost if the daemon is killed. Experimental.
-    ///
-    /// log: as behind, and the changes are in the redo log, so that fsync does not wait for SOURCE. Without a log it is as
-    /// behind. In development: do not keep data by it that you need.
+    /// log: creating, renaming, linking, deleting and changes of modes, owners and times return at once. They are in the redo
+    /// log, and SOURCE gets them in the background, many at a time: 'weir sync' waits for that. fsync does not wait for SOURCE.
+    /// sync: SOURCE gets each change before the call returns; so it is on every mount without a log. behind: as log, but the
+    /// changes are not in the log, and fsync waits until SOURCE has the names. Experimental.
     #[arg(long, value_name = "WHEN")]
     pub names: Option<NamesChoice>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
@@ -212,7 +210,7 @@ pub struct MountArguments {
     /// With a log an fsync costs one write and fetches nothing, and small writes continue when patch memory is
     /// full. Synced data survives the daemon's death and a power cut; the next mount or 'weir recover' brings
     /// it home. source: in SOURCE/.weir while it is mounted. auto: the same, or none if no log can be made
-    /// there; but with '--names log', where SOURCE is a mount of another machine (sshfs, cifs and others), in /var/lib/weir
+    /// there; but where SOURCE is a mount of another machine (sshfs, cifs and others) and names are in the log, in /var/lib/weir
     /// (root) or $XDG_STATE_HOME/weir of this machine, so that fsync does not wait for the network: what is synced is durable
     /// here, and there after 'weir sync'. A path must be absolute, and may be on a faster device; a missing file is made, and kept.
     #[arg(long, value_name = "PLACE")]

@@ -168,6 +168,12 @@ impl Locked {
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, lock.own(), &settings)?;
         let has_log = log.is_some();
+        let settings = match settings.names {
+            None | Some(NamesChoice::Log) if !has_log => {
+                Settings { names: Some(NamesChoice::Sync), ..settings }
+            }
+            _ => settings,
+        };
         let config =
             Config { rotational: is_rotational(source.as_fd()), ..settings.engine.clone() };
         let shard =
@@ -292,7 +298,8 @@ fn open_log(
     if let Some(path) = given {
         return Ok(logs.take(Wanted::At(path, settings.log_bytes))?);
     }
-    let is_chosen = settings.log != LogChoice::Auto || settings.names != NamesChoice::Log;
+    let in_log = matches!(settings.names, None | Some(NamesChoice::Log));
+    let is_chosen = settings.log != LogChoice::Auto || !in_log;
     if !is_chosen && local_log::is_elsewhere(source) {
         match take_local(&logs, settings) {
             Ok(log) => return Ok(log),
@@ -386,6 +393,7 @@ fn mount(
     let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
     let mut options = front_options(directory, source.path(), settings);
     options.is_elsewhere = local_log::is_elsewhere(source);
+    options.names_behind_by_path = settings.names.is_some() || options.is_elsewhere;
     let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;
     let device = session.device_number();
     let observer = session.observer();
@@ -416,8 +424,8 @@ fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_f
     options.read_only = settings.read_only;
     options.direct_io = settings.direct_io;
     options.transport = settings.transport.0;
-    options.names_behind = settings.names != NamesChoice::Sync && !settings.read_only;
-    options.names_logged = settings.names == NamesChoice::Log;
+    options.names_behind = settings.names != Some(NamesChoice::Sync) && !settings.read_only;
+    options.names_logged = matches!(settings.names, None | Some(NamesChoice::Log));
     options.lane_users = settings.lane_users.0.clone();
     options.entry_timeout = settings.entry_timeout.unwrap_or(options.entry_timeout);
     let negative = options.negative_timeout.min(options.entry_timeout);

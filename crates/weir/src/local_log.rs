@@ -1,5 +1,5 @@
 //! The place of a log that cannot well be in SOURCE: where SOURCE is on another machine, an fsync would wait for the
-//! network. So with `--names log` the log of such a SOURCE is a file in a directory of this machine, which goes when it has
+//! network. So, with names in the log, the log of such a SOURCE is a file in a directory of this machine, which goes when it has
 //! nothing to replay any more. SOURCE's `.weir/log-at` says where it is, so that a mount of SOURCE elsewhere is refused instead of missing
 //! what was synced here.
 //!

@@ -67,14 +67,13 @@ impl std::str::FromStr for TransportChoice {
 }
 
 /// What a change of a name or an attribute waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamesChoice {
     /// Home.
-    #[default]
     Sync,
     /// Nothing: home gets it in the background.
     Behind,
-    /// As `Behind`, and changes are in the redo log: a sync does not wait for home.
+    /// As `Behind`, and changes are in the redo log: a sync does not wait for home. On a mount without a log, `Sync`.
     Log,
 }
 
@@ -265,7 +264,7 @@ impl Layer {
             exec: self.exec.unwrap_or(true),
             atime: self.atime.unwrap_or(true),
             transport: self.transport.unwrap_or_default(),
-            names: self.names.unwrap_or_default(),
+            names: self.names,
             log: self.log.unwrap_or_default(),
             log_bytes,
             log_bytes_by_default: self.log_size.is_none(),
@@ -339,8 +338,9 @@ pub struct Settings {
     pub atime: bool,
     /// How requests reach the daemon.
     pub transport: TransportChoice,
-    /// What changes of names and attributes wait for.
-    pub names: NamesChoice,
+    /// What changes of names and attributes wait for. If nothing is said they are in the log, but where it is SOURCE's file system
+    /// on this machine that finds files by path alone.
+    pub names: Option<NamesChoice>,
     /// The place of the redo log.
     pub log: LogChoice,
     /// Bytes of a new redo log.

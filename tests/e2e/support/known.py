@@ -59,8 +59,13 @@ class Scene:
     def crowd(self):
         for number in range(CROWD):
             os.chmod(f"{self.mount}/crowd/{number}", 0o600)
+        self.bring_home()
+
+    def bring_home(self):
+        subprocess.run([os.environ["WEIR"], "sync", self.mount], check=True)
 
     def mode_at_home(self, name):
+        self.bring_home()
         return os.lstat(f"{self.source}/{name}").st_mode & 0o7777
 
     def write(self, name, content):

@@ -32,10 +32,9 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn of(source: BorrowedFd<'_>) -> io::Result<Links> {
-        let is_fuse =
-            fstatfs(source).is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let to_try = is_fuse.then(|| openat(source, ".", flags, Mode::empty())).transpose()?;
+        let to_try =
+            is_fuse(source).then(|| openat(source, ".", flags, Mode::empty())).transpose()?;
         Ok(Links { to_try, are_set: OnceLock::new() })
     }
 
@@ -44,6 +43,11 @@ impl Links {
         let Some(root) = &self.to_try else { return true };
         *self.are_set.get_or_init(|| sets_links(root.as_fd()).unwrap_or(false))
     }
+}
+
+/// Whether a file is on a FUSE file system.
+pub(super) fn is_fuse(file: BorrowedFd<'_>) -> bool {
+    fstatfs(file).is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC)
 }
 
 fn sets_links(root: BorrowedFd<'_>) -> io::Result<bool> {

@@ -62,6 +62,8 @@ pub struct HomeNames {
     handles: Option<OwnedFd>,
     /// The file system has handles to tell inodes apart by, whether or not they may be opened.
     has_handles: bool,
+    /// The file system may change the numbers of inodes.
+    invents_numbers: bool,
     links: Links,
     credentials: Credentials,
 }
@@ -82,7 +84,8 @@ impl HomeNames {
         };
         let Status { device, mount, .. } = status;
         let credentials = Credentials::new();
-        Ok(HomeNames { device, mount, handles, has_handles, links, credentials })
+        let invents_numbers = !has_handles && links::is_fuse(source);
+        Ok(HomeNames { device, mount, handles, has_handles, invents_numbers, links, credentials })
     }
 
     /// Whether nodes of SOURCE's own file system are found again by handle.
@@ -236,14 +239,24 @@ impl HomeNames {
         })
     }
 
-    /// Whether an open file is the inode with this identity.
+    /// Whether an open file is the inode with this identity, and what its identity is now: FUSE file systems (sshfs) may give an
+    /// inode another number when the kernel had forgotten it. There, what has the type is taken to be the inode.
     ///
     /// # Errors
     /// Those of statx(2) and name_to_handle_at(2).
-    pub fn is(&self, file: BorrowedFd<'_>, known: &Identity) -> io::Result<Option<Status>> {
+    pub fn is(
+        &self,
+        file: BorrowedFd<'_>,
+        known: &Identity,
+    ) -> io::Result<Option<(Identity, Status)>> {
         let status = Status::of(file)?;
         let handle = self.handle(&status, file, OsStr::new(""), libc::AT_EMPTY_PATH)?;
-        Ok((identity(&status, handle.as_ref()) == *known).then_some(status))
+        let found = identity(&status, handle.as_ref());
+        let is = match self.invents_numbers {
+            true => (found.device, found.version) == (known.device, known.version),
+            false => found == *known,
+        };
+        Ok(is.then_some((found, status)))
     }
 }
 

@@ -125,7 +125,8 @@ impl Engine {
         now: Time,
     ) {
         self.write_ended(file, offset, len, result);
-        if let Err(kind) = result {
+        let told = self.told_of_write(file, result);
+        if let Err(kind) = told {
             self.cache.files[file].record_error(kind);
         }
         for &content in pages {
@@ -147,7 +148,7 @@ impl Engine {
                     self.transfer_failed(ix, kind, now);
                 }
             }
-            self.settle(file, content.seq, result);
+            self.settle(file, content.seq, told);
             self.let_pass(ix);
         }
         self.report_clean(file);
@@ -176,6 +177,7 @@ impl Engine {
         now: Time,
     ) {
         self.write_ended(file, offset, len, result);
+        let told = self.told_of_write(file, result);
         let destage =
             self.device.patch_destages.get_mut(&ix).expect("the page's patches are in transfer");
         let discarded = self.cache.files[file].discarded;
@@ -206,12 +208,14 @@ impl Engine {
                 self.home_without_log(file, ix);
             }
             Err(kind) => {
-                self.cache.files[file].record_error(kind);
+                if told.is_err() {
+                    self.cache.files[file].record_error(kind);
+                }
                 self.take_back_retained(destage.content);
                 self.transfer_failed(ix, kind, now);
             }
         }
-        self.settle(file, destage.content.seq, result);
+        self.settle(file, destage.content.seq, told);
         self.wake(ix, None, now);
         self.update(ix, |page| page.pins -= 1);
         self.report_clean(file);
@@ -230,6 +234,12 @@ impl Engine {
             self.update(ix, |page| page.unlogged = Default::default());
             self.cache.files[file].home.unsynced = true;
         }
+    }
+
+    /// What syncs and descriptions are told of a write that ended. Of a file that was discarded meanwhile nothing has failed:
+    /// its data is dropped, and its descriptors may have been closed before the write began.
+    fn told_of_write(&self, file: FileIx, result: Result<(), ErrorKind>) -> Result<(), ErrorKind> {
+        if self.cache.files[file].discarded { Ok(()) } else { result }
     }
 
     /// The effect of every ended write on its file.
@@ -257,6 +267,7 @@ impl Engine {
                     file.set_allocated(from, to);
                 }
             }
+            Err(_) if file.discarded => {}
             Err(_) => self.stats.destage_errors += 1,
         }
     }
@@ -264,6 +275,74 @@ impl Engine {
     pub(crate) fn report_clean(&mut self, file: FileIx) {
         if !self.cache.files[file].is_unclean() {
             self.outputs.push_back(Output::Cleaned(self.cache.files[file].id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frames::{FramePool, PAGE_BYTES};
+
+    use crate::command::{
+        Command, Completion, Durability, FileId, HomeAttributes, IoId, Outcome, Output, Reply,
+        RequestId,
+    };
+    use crate::config::Config;
+    use crate::engine::Engine;
+    use crate::error::ErrorKind;
+    use crate::time::Time;
+
+    const FILE: FileId = FileId(7);
+    const SYNC: RequestId = RequestId(2);
+
+    /// The writes that are given to home, and the answers; reservations and syncs of home end at once.
+    fn outputs(engine: &mut Engine, now: Time) -> (Vec<IoId>, Vec<(RequestId, Reply)>) {
+        let (mut writes, mut replies) = (Vec::new(), Vec::new());
+        loop {
+            engine.dispatch();
+            let Some(output) = engine.next_output() else { return (writes, replies) };
+            match output {
+                Output::Command(Command::Write { io, .. }) => writes.push(io),
+                Output::Command(Command::Reserve { io, .. }) => {
+                    engine.complete(io, Completion::Reserved { result: Ok(()) }, now);
+                }
+                Output::Command(Command::Sync { io, .. }) => {
+                    engine.complete(io, Completion::Synced { result: Ok(()) }, now);
+                }
+                Output::Reply { request, reply } => replies.push((request, reply)),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_sync_is_not_told_of_a_write_that_failed_because_its_file_was_discarded() {
+        for len in [PAGE_BYTES, 512] {
+            let config = Config {
+                memory_bytes_max: 16 << 20,
+                patch_bytes_max: 1 << 20,
+                ..Config::default()
+            };
+            let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+            let now = Time::from_millis(1);
+            // Sectors can be written without the page.
+            let size = PAGE_BYTES as u64;
+            engine.attach(
+                FILE,
+                HomeAttributes { size, dense: true, write_unit: 512, readable: true },
+            );
+            let data = vec![7; len];
+            let _ = engine.write(RequestId(1), FILE, 0, &data, Durability::None, now);
+            outputs(&mut engine, now);
+            assert_eq!(engine.sync_all(SYNC, now), Outcome::Pending);
+            let (writes, replies) = outputs(&mut engine, now);
+            assert_eq!((writes.len(), replies.len()), (1, 0));
+            engine.discard(FILE);
+            engine.complete(writes[0], Completion::Written { result: Err(ErrorKind::Io) }, now);
+            let (_, replies) = outputs(&mut engine, now);
+            assert!(matches!(replies[..], [(SYNC, Reply::Synced(Ok(())))]), "{replies:?}");
+            assert!(!engine.has_dirty(FILE));
+            engine.check_invariants();
         }
     }
 }

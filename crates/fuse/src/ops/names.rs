@@ -1,7 +1,7 @@
 //! Names: lookup, creation, rename and removal.
 
 use std::ffi::OsStr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -285,12 +285,19 @@ impl FileSystem {
             self.names_at_home(named.node)?;
         }
         let held = named.as_ref().and_then(|named| self.hold_if_last(named));
+        let lost = place(at)?;
         let files: Vec<FileId> = named.iter().map(|named| named.node.file()).collect();
         let changed = match &named {
-            Some(named) if named.status.nlink == 1 => Renamed::Removed(named.node.file()),
+            Some(named)
+                if named.status.nlink == 1 && self.another_name(named.node, &lost).is_none() =>
+            {
+                Renamed::Removed(named.node.file())
+            }
             _ => Renamed::Files(&files),
         };
-        let lost = place(at)?;
+        if let Some(named) = &named {
+            self.leave_name(named.node, &lost);
+        }
         let step =
             named.as_ref().map(|named| Step { node: named.node, from: Some(lost), to: None });
         self.shard.change_names(changed, || {
@@ -406,6 +413,9 @@ impl FileSystem {
             false => Renamed::Files(&files),
         };
         let (old, new) = (place(from)?, place(to)?);
+        if let Some(replaced) = replaced.as_ref().filter(|_| !exchange) {
+            self.leave_name(replaced.node, &new);
+        }
         let step =
             moved.as_ref().map(|moved| Step { node: moved.node, from: Some(old), to: Some(new) });
         let under_new = replaced.as_ref().map(|replaced| replaced.node);
@@ -483,10 +493,40 @@ impl FileSystem {
 
     /// Home removed a name of a node: the node is not found by it any more.
     pub(crate) fn lost_at_home(&self, node: NodeId, at: &weir_names::Place) {
-        let other = self.write_behind.as_ref().and_then(|behind| {
-            behind.lock().tree.home_names(node).find(|&other| other != at).cloned()
-        });
-        self.inodes.lost(node, at, other);
+        self.inodes.lost(node, at, self.another_name(node, at));
+    }
+
+    /// A name that home has of a node beside this one, if one is known.
+    pub(crate) fn another_name(
+        &self,
+        node: NodeId,
+        at: &weir_names::Place,
+    ) -> Option<weir_names::Place> {
+        let behind = self.write_behind.as_ref()?;
+        behind.lock().tree.home_names(node).find(|&other| other != at).cloned()
+    }
+
+    /// Home is about to lose a name of a node, which is reached by another one from now on, if one is known. Some homes (sshfs) know
+    /// an inode by the name alone by which it was opened, and do not find it any more when that is gone.
+    pub(crate) fn leave_name(self: &Arc<Self>, node: NodeId, at: &weir_names::Place) {
+        if self.home.are_by_handle() {
+            return;
+        }
+        if let Some(other) = self.another_name(node, at)
+            && let Err(error) = self.reach_by(node, &other)
+        {
+            tracing::debug!("{node:?} is not reached by its other name {other:?}: {error:?}");
+        }
+    }
+
+    fn reach_by(self: &Arc<Self>, node: NodeId, at: &weir_names::Place) -> Result<(), Errno> {
+        let Some(inode) = self.inodes.get(node).filter(|inode| inode.is_at_home()) else {
+            return Ok(());
+        };
+        let directory = self.inode(at.parent())?;
+        let found = self.home.open_place(directory.path_fd()?, at.name())?;
+        let kind = FileType::from_raw_mode(Status::of(found.as_fd())?.mode);
+        if kind == inode.kind() { inode.reach_by(found.as_fd()) } else { Ok(()) }
     }
 
     /// A name of an inode was removed. If it was the last one and no program has the file open, its dirty data need not go
@@ -496,6 +536,9 @@ impl FileSystem {
         let nameless = inode.kind() == FileType::Directory || self.has_no_name(inode);
         if nameless {
             inode.set_nameless();
+            if let Some(behind) = &self.write_behind {
+                behind.forget_number(inode.node());
+            }
         }
         if !nameless
             && inode.is_attached()

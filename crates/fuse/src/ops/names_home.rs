@@ -609,6 +609,9 @@ impl FileSystem {
                 true => Renamed::All,
                 false => Renamed::Files(&files),
             };
+        if let Some(replaced) = replacing {
+            self.leave_name(replaced, to);
+        }
         // The names were looked at; a name that appears in between is replaced, as by any program.
         let renamed = self.shard.change_names(changed, || {
             self.at_home(NameCommand::Rename { from: old, to: new, flags: 0 })
@@ -659,12 +662,16 @@ impl FileSystem {
         let entry = directory.at(at)?;
         self.check_is_at(node, at, entry)?;
         let files = [node.file()];
+        // Not every home counts links (sshfs).
         let is_only_name = |inode: Arc<Inode>| inode.status().is_ok_and(|home| home.nlink <= 1);
-        let changed = match self.inode(node).is_ok_and(is_only_name) {
+        let is_last =
+            self.another_name(node, at).is_none() && self.inode(node).is_ok_and(is_only_name);
+        let changed = match is_last {
             true => Renamed::Removed(node.file()),
             // Where it is found by its path, it is found under another one from now on.
             false => Renamed::Files(&files),
         };
+        self.leave_name(node, at);
         let removed = self.shard.change_names(changed, || {
             self.at_home(command(entry))?;
             if self.shard.finds_by_path() {

@@ -103,7 +103,12 @@ impl FileSystem {
     }
 
     fn start_at(&self, fd: OwnedFd, identity: &Identity) -> Result<Start, Errno> {
-        let status = self.home.is(fd.as_fd(), identity)?.ok_or(Errno::ESTALE)?;
+        let (found, status) = self.home.is(fd.as_fd(), identity)?.ok_or(Errno::ESTALE)?;
+        if found != *identity
+            && let Some(node) = self.inodes.find(identity)
+        {
+            self.inodes.renumbered(node, found);
+        }
         Ok(Start::Opened(fd, status))
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of names in the redo log (`--names log`).
+//! Changes of names in the redo log (decision 0023).
 //!
 //! A change is appended to the log under the lock of the tree, just before it is applied: so the log has the changes in
 //! the order in which programs saw them, among the data that files have in it. Nodes have numbers of their own there,

@@ -1,11 +1,10 @@
 //! Names that do not wait for home: changes of names and attributes are applied to a tree in memory, answered, and
-//! executed at home by threads of this module (`--names behind`).
+//! executed at home by threads of this module.
 //!
 //! What a program may do and sees is decided on the thread that read the request, under one lock ([`State`]). The tree
 //! ([`weir_names::tree`]) decides what home is to do next; [`crate::ops::names_home`] does it, on as many threads as home is slow.
-//! With `--names behind` a sync of a file or directory waits until home has its names, and a crash loses changes of names that
-//! were not synced, as with a file system that delays its writes. With `--names log` the changes are in the redo log
-//! ([`log`]), and a sync waits for that alone.
+//! The changes are in the redo log ([`log`]), and a sync waits for that alone. With `--names behind` they are not: a sync of a
+//! file or directory waits until home has its names, and a crash loses changes of names that were not synced.
 //!
 //! Owns the tree, the threads, and the requests that wait for home. Does not own inodes, nor the rules that decide which
 //! changes are written back ([`crate::ops::behind`]).

@@ -305,6 +305,20 @@ impl WriteBehind {
         log.say_where(tree, inodes, node).ok()
     }
 
+    /// Home removed the last name of a node. Where inodes are told apart by nothing but home's inode number, the next one that
+    /// home gives this number to is the same node: it must not get the number in the log of the removed one, whose data is
+    /// there. A file that is still open keeps its number ([`weir_backend::HomeFile::log_node`]). To be called while the inode
+    /// is held.
+    pub(crate) fn forget_number(&self, node: NodeId) {
+        let mut state = self.lock();
+        let State { tree, log, .. } = &mut *state;
+        if let Some(log) = log.as_mut().filter(|log| log.by_path.is_some())
+            && tree.kind(node).is_none()
+        {
+            log.let_go(node);
+        }
+    }
+
     /// Whether recovery finds files by what the log says of their places.
     pub(crate) fn logs_places(&self) -> bool {
         let state = self.lock();

@@ -122,7 +122,7 @@ ENVIRONMENT:
   XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME
       Directories of configuration, logs and control sockets.
   STATE_DIRECTORY
-      Where redo logs of a SOURCE on another machine are with --names log, instead of /var/lib/weir (root) or
+      Where redo logs of a SOURCE on another machine are, instead of /var/lib/weir (root) or
       $XDG_STATE_HOME/weir.
   PATH
       Search path for fusermount3.
