@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -336,6 +336,22 @@ forgotten-size)
     done
     "$WEIR" umount "$MNT"
     expect_equal "size of the first in SOURCE" "$(stat -c %s "$SRC/file-1")" 4001
+    ;;
+listing-commits-nothing)
+    # Directories that nothing is to be done in are listed and removed without a write of the log for each: it is written twice
+    # a second.
+    for number in $(seq 100); do mkdir "$SRC/$number"; : >"$SRC/$number/file"; done
+    mount_log
+    before=$(status "$MNT" log_groups)
+    began=$(date +%s%N)
+    rm -r "$MNT"/[1-9]*
+    # Of these many milliseconds.
+    took=$((($(date +%s%N) - began) / 1000000))
+    groups=$(($(status "$MNT" log_groups) - before))
+    [ "$groups" -le "$((2 + took / 400))" ] || fail "$groups groups of the log in $took ms"
+    "$WEIR" umount "$MNT"
+    expect_equal "left in SOURCE" "$(ls "$SRC")" ""
+    counts "$groups groups for 100 directories"
     ;;
 renamed-while-removed)
     # On an overlay, files with two names: one is renamed while SOURCE removes the other, half a second after it was removed.

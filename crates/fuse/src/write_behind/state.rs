@@ -380,6 +380,7 @@ impl WriteBehind {
     pub(crate) fn urge_all(&self) {
         let mut state = self.lock();
         state.urge(&Awaited::All);
+        state.commit_for_home();
         self.call_workers(&mut state);
     }
 
@@ -407,6 +408,7 @@ impl WriteBehind {
             drop(state);
             return then(result);
         }
+        state.commit_for_home();
         state.waiting.push((awaited, Box::new(then)));
         self.call_workers(&mut state);
     }
@@ -415,6 +417,10 @@ impl WriteBehind {
     pub(crate) fn wait(&self, awaited: &Awaited) -> Result<(), HomeError> {
         let mut state = self.lock();
         state.urge(awaited);
+        if let Some(result) = state.result(awaited) {
+            return result;
+        }
+        state.commit_for_home();
         state.blocked += 1;
         self.call_workers(&mut state);
         loop {
@@ -814,10 +820,16 @@ impl State {
         conflicts.iter().map(describe).collect()
     }
 
-    fn urge(&mut self, awaited: &Awaited) {
+    /// Somebody waits for home, which is given what is durable in the log: that is committed now. Who waits for nothing does
+    /// not ask for this: on a disk each commit costs a revolution, in which nobody else is served.
+    fn commit_for_home(&mut self) {
         if let Some(log) = &mut self.log {
             log.is_awaited |= log.uncommitted.is_some();
         }
+    }
+
+    /// What is awaited and was refused is tried again.
+    fn urge(&mut self, awaited: &Awaited) {
         match awaited {
             Awaited::Node(node) | Awaited::Entries(node) => self.tree.urge(*node),
             Awaited::Entry(at) => self.tree.urge(at.parent()),
