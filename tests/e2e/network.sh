@@ -2,9 +2,10 @@
 # SOURCE on sshfs with a round trip of 1 ms, names in the log. Programs save files, sync and rename them, while
 # unmount: there is much to bring home, which `weir umount` does and says;
 # stall, cut: the connection stands still for 10 s, or is lost and made anew. Programs go on meanwhile;
-# daemon, sshfs: the daemon, or sshfs, is killed.
+# daemon, sshfs: the daemon, or sshfs, is killed;
+# ahead: directories are listed before programs ask for them, each once: a tree is removed while the connection stands still.
 # Nothing that was acknowledged is lost, and all comes home after.
-# cases: unmount stall cut daemon sshfs
+# cases: unmount stall cut daemon sshfs ahead
 # all: unmount stall cut
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -17,10 +18,11 @@ RELAY=${WEIR_BENCH:?}
 REMOTE=$WORK/remote
 mkdir "$REMOTE"
 NOTES=$WORK/notes
+SERVER=/usr/lib/openssh/sftp-server
 
 network() {
     sshfs "server:$REMOTE" "$SRC" -o reconnect,ServerAliveInterval=1 \
-        -o "ssh_command=$RELAY relay --delay-us 500 --directory $REMOTE --server /usr/lib/openssh/sftp-server --"
+        -o "ssh_command=$RELAY relay --delay-us 500 --directory $REMOTE --server $SERVER --"
 }
 
 # The relay between this test's sshfs and its server.
@@ -45,6 +47,47 @@ is_home() {
     acknowledged check "$REMOTE" "$NOTES" >"$WORK/said" || { cat "$WORK/said"; fail "in the server's files, $1"; }
     counts "$(saved) saves, $(cat "$WORK/said") files"
 }
+
+if [ "$case" = ahead ]; then
+    SERVER=$WORK/server
+    printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server -e -l DEBUG3 2>>%s/asked\n' "$WORK" >"$SERVER"
+    chmod +x "$SERVER"
+    for part in 1 2 3; do
+        for directory in 1 2 3 4; do
+            mkdir -p "$REMOTE/tree/$part/$directory"
+            for file in $(seq 10); do echo "$file" >"$REMOTE/tree/$part/$directory/$file"; done
+        done
+    done
+    network
+    mount_weir "$SRC" "$MNT" --names log
+    asked() { grep -c "request [0-9]*: $1" "$WORK/asked" || true; }
+    all_are_listed() { [ "$(($(asked opendir) - before))" -ge 16 ]; }
+    # SOURCE has been asked for its room.
+    : >"$MNT/first"
+    before=$(asked opendir)
+    ls "$MNT/tree" >/dev/null
+    soon all_are_listed || fail "$(($(asked opendir) - before)) directories of 16 were listed"
+    # What was read last is told to the mount.
+    sleep 0.5
+    kill -STOP "$(relay)"
+    # find and rm ask for the file system's size: these do not.
+    cat >"$WORK/walk.py" <<'EOF'
+import os, shutil, sys
+print(sum(len(files) for _, _, files in os.walk(sys.argv[1])))
+shutil.rmtree(sys.argv[1])
+EOF
+    python3 "$WORK/walk.py" "$MNT/tree" >"$WORK/found" &
+    walk=$!
+    soon ended "$walk" || { kill -CONT "$(relay)"; fail "it waits for the server"; }
+    expect_equal "files found without the server" "$(cat "$WORK/found")" 120
+    kill -CONT "$(relay)"
+    umount_weir "$MNT"
+    expect_equal "directories listed" "$(($(asked opendir) - before))" 16
+    expect_equal "left in SOURCE" "$(ls "$REMOTE")" first
+    counts "16 directories listed, none of them twice"
+    umount "$SRC"
+    exit
+fi
 
 network
 if [ "$case" = unmount ]; then

@@ -351,7 +351,7 @@ daemon_is_protected() {
         # Root without CAP_SYS_RESOURCE, as in a container: the request is refused, and nothing else changes.
         need_command strace
         strace -f -qq -o "$WORK/calls" -e trace=prctl,write "$WEIR" mount "$SRC" "$MNT" --log-file "$DAEMON_LOG" &
-        wait_for is_mounted "$MNT"
+        wait_for "$WEIR" status "$MNT" >/dev/null
         wait_for grep -q '"-900", 4' "$WORK/calls"
         grep -q 'prctl(PR_SET_IO_FLUSHER, 1' "$WORK/calls" || fail "PR_SET_IO_FLUSHER is not requested"
         way="requested without the capability"
@@ -370,7 +370,7 @@ recovery_is_explained_by_file() {
     local before
     mkdir "$SRC/directory"
     head -c 100000 /dev/zero >"$SRC/directory/synced"
-    mount_weir_foreground "$SRC" "$MNT" --log source --log-size 4M --dirty-expire 1h
+    mount_weir_foreground "$SRC" "$MNT" --names sync --log source --log-size 4M --dirty-expire 1h
     # Data goes home only by syncs; they are small, so that each is logged.
     python3 - "$MNT" <<'END'
 import os, sys

@@ -173,8 +173,10 @@ reservations-are-released)
     mount_to_crash
     # Another program holds the file open until the daemon is killed.
     exec 9<>"$MNT/held"
-    head -c 20M /dev/zero | dd bs=1k status=none >&9
+    head -c 1M /dev/zero | dd bs=1k status=none >&9
     weir sync "$MNT"
+    head -c 20M /dev/zero | dd bs=1k status=none >&9
+    sync -f "$SRC"
     crash
     exec 9>&-
     kept=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
@@ -190,8 +192,10 @@ space-of-files-outside-stays)
     mount_to_crash
     # Another program holds the file open until the daemon is killed.
     exec 9<>"$MNT/moved"
-    head -c 20M /dev/zero | dd bs=1k status=none >&9
+    head -c 1M /dev/zero | dd bs=1k status=none >&9
     weir sync "$MNT"
+    head -c 20M /dev/zero | dd bs=1k status=none >&9
+    sync -f "$SRC"
     crash
     exec 9>&-
     mkdir "$WORK/outside"

@@ -143,6 +143,10 @@ pub fn mount(
     if let Some(behind) = &fs.write_behind {
         let of = Arc::downgrade(&fs);
         behind.start(move || of.upgrade().is_some_and(|fs| fs.bring_names_home()));
+        if fs.options.is_elsewhere {
+            let of = Arc::downgrade(&fs);
+            behind.listers.start(move |directory| of.upgrade()?.list_ahead(directory));
+        }
     }
 
     let device = mount_device(&mountpoint, &request)?;
@@ -241,6 +245,7 @@ impl Session {
     pub fn wait(self) -> io::Result<()> {
         let served = self.server.join();
         if let Some(behind) = &self.fs.write_behind {
+            behind.listers.stop();
             // Data of files that home does not have goes there with their names.
             if let Err(error) = behind.wait(&Awaited::All) {
                 tracing::error!("not all names could be brought home: {error}");

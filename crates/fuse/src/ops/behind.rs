@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::FileType;
-use weir_backend::home_names::{Status, is_plain};
+use weir_backend::home_names::{Looked, Status, is_plain};
 use weir_engine::Durability;
 use weir_names::command::SetTime;
 use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused};
@@ -123,6 +123,7 @@ impl FileSystem {
         }
         behind.wait(&Awaited::Entry(at.clone()))?;
         self.free_log_of_names()?;
+        behind.home_is_changed();
         behind.lock().tree.forget(&at);
         Ok(())
     }
@@ -158,6 +159,7 @@ impl FileSystem {
     /// A name was changed at home: it leads there now.
     pub(crate) fn tell_tree(&self, at: names::Place<'_>, node: Option<(NodeId, &Status)>) {
         let (Some(behind), Ok(at)) = (&self.write_behind, place(at)) else { return };
+        behind.home_is_changed();
         behind.note_changed_at_home(at.parent());
         let mut state = behind.lock();
         if state.tree.kind(at.parent()).is_none() {
@@ -226,28 +228,14 @@ impl FileSystem {
         directory: &Arc<Inode>,
     ) -> Result<(), Errno> {
         let node = directory.node();
+        behind.listers.used(node);
         if !behind.begin_reading(&self.inodes, node) {
             return Ok(());
         }
-        let mut cursor = self.home.list(directory.path_fd()?, directory.device(), 0)?;
-        let mut found = Vec::new();
-        while let Some(entry) = cursor.peek()? {
-            let name = cursor.name(&entry);
-            let is_dot = matches!(name.as_bytes(), b"." | b"..");
-            if !is_dot && !self.is_reserved(node, name) {
-                if found.len() == READ_MAX {
-                    behind.is_large(node);
-                    return Ok(());
-                }
-                match self.look_up(directory, name) {
-                    Ok(looked) => found.push((place(names::Place { parent: node, name })?, looked)),
-                    // Removed since.
-                    Err(Errno::ENOENT) => {}
-                    Err(errno) => return Err(errno),
-                }
-            }
-            cursor.advance();
-        }
+        let Some(found) = self.read_names(directory, READ_MAX, || true)? else {
+            behind.is_large(node);
+            return Ok(());
+        };
         let mut state = behind.lock();
         for (at, looked) in &found {
             self.found_at_home(&mut state.tree, at, looked);
@@ -258,13 +246,42 @@ impl FileSystem {
         Ok(())
     }
 
+    /// All names that home has in a directory; `None` if they are more than `most`, or if `goes_on` says so meanwhile.
+    pub(crate) fn read_names(
+        self: &Arc<Self>,
+        directory: &Arc<Inode>,
+        most: usize,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Option<Vec<(Place, Looked)>>, Errno> {
+        let node = directory.node();
+        let mut cursor = self.home.list(directory.path_fd()?, directory.device(), 0)?;
+        let mut found = Vec::new();
+        while let Some(entry) = cursor.peek()? {
+            let name = cursor.name(&entry);
+            let is_dot = matches!(name.as_bytes(), b"." | b"..");
+            if !is_dot && !self.is_reserved(node, name) {
+                if found.len() == most || !goes_on() {
+                    return Ok(None);
+                }
+                match self.look_up(directory, name) {
+                    Ok(looked) => found.push((place(names::Place { parent: node, name })?, looked)),
+                    // Removed since.
+                    Err(Errno::ENOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            cursor.advance();
+        }
+        Ok(Some(found))
+    }
+
     /// Where home is far away all names of a directory are asked for at once: when it is listed, or a second name is looked
     /// for that is not there.
     pub(crate) fn learn_names(self: &Arc<Self>, directory: &Arc<Inode>) {
         let Some(behind) = self.write_behind.as_ref().filter(|_| self.options.is_elsewhere) else {
             return;
         };
-        if directory.device() != self.device || !self.is_plain(directory) {
+        if !self.is_learned(directory) {
             return;
         }
         let _known = behind.hold([directory.node()]);
@@ -273,11 +290,16 @@ impl FileSystem {
         }
     }
 
-    fn found_at_home(
+    /// Whether what home has in a directory may be answered by the tree.
+    pub(crate) fn is_learned(&self, directory: &Inode) -> bool {
+        directory.device() == self.device && self.is_plain(directory)
+    }
+
+    pub(crate) fn found_at_home(
         &self,
         tree: &mut tree::Tree,
         at: &Place,
-        looked: &weir_backend::home_names::Looked,
+        looked: &Looked,
     ) -> NodeId {
         let node = self.inodes.know(looked);
         if tree.kind(node).is_none() {
@@ -313,6 +335,17 @@ impl FileSystem {
             }
             Some(looked) => Ok(Some(self.found_at_home(&mut state.tree, at, &looked))),
         }
+    }
+
+    /// A name leads to something else at home than the tree knows: where home is far away, and invents its inodes' numbers
+    /// anew, home is asked again. Says whether it will be.
+    pub(crate) fn forget_name(&self, directory: &Inode, name: &OsStr) -> bool {
+        let at = place(names::Place { parent: directory.node(), name });
+        let behind = self.write_behind.as_ref().filter(|_| self.options.is_elsewhere);
+        let (Some(behind), Ok(at)) = (behind, at) else { return false };
+        let mut state = behind.lock();
+        state.tree.forget(&at);
+        state.tree.look_up(at.parent(), at.name()).is_none()
     }
 
     /// What the tree says of a name; `None` if home is to be asked.
@@ -478,8 +511,13 @@ impl FileSystem {
         let named = place(at)?;
         let _known = behind.hold([directory.node()]);
         self.read_into_tree(behind, directory)?;
-        let node = self.resolve(behind, directory, &named)?.ok_or(Errno::ENOENT)?;
-        let inode = self.inode(node)?;
+        let mut node = self.resolve(behind, directory, &named)?.ok_or(Errno::ENOENT)?;
+        let mut found = self.inode(node);
+        if matches!(found, Err(Errno::ESTALE)) && self.forget_name(directory, at.name) {
+            node = self.resolve(behind, directory, &named)?.ok_or(Errno::ENOENT)?;
+            found = self.inode(node);
+        }
+        let inode = found?;
         let _known = behind.hold([node]);
         match (inode.kind() == FileType::Directory, is_directory) {
             (true, false) => return Err(Errno::EISDIR),

@@ -16,11 +16,11 @@ use crate::inode::{Inode, NodeId};
 use crate::listings::{Listed, Listing, Position, SETTLED};
 
 /// If home takes longer than this for the attributes of one entry, it does not have them in memory.
-const SLOW: Duration = Duration::from_micros(200);
+pub(crate) const SLOW: Duration = Duration::from_micros(200);
 
 /// Number of slow entries after which an answer lists the rest by name only, so that programs that want no attributes do
 /// not wait for them. More than one, because an entry may seem slow on a busy machine.
-const SLOW_MAX: u32 = 4;
+pub(crate) const SLOW_MAX: u32 = 4;
 
 impl FileSystem {
     /// opendir(3).

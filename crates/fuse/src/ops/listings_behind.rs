@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::fs::FileType;
 use weir_names::tree::{Kind, Positions};
@@ -21,7 +22,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{Inode, NodeId};
 use crate::listings::{Listed, Listing};
-use crate::ops::directories::kind_of;
+use crate::ops::directories::{SLOW, SLOW_MAX, kind_of};
 use crate::write_behind::{Known, WriteBehind};
 
 /// Positions of Weir's listings have this in their upper half. Home gives no such position to an entry: ext4 uses 63 bits,
@@ -69,8 +70,12 @@ impl FileSystem {
         listing: &mut L,
     ) -> Result<bool, Errno> {
         let Some(behind) = &self.write_behind else { return Ok(false) };
-        if from == 0 && !behind.knows_all(directory.node()) {
-            self.learn_names(directory);
+        if from == 0 {
+            behind.listers.used(directory.node());
+            if !behind.knows_all(directory.node()) {
+                self.learn_names(directory);
+            }
+            self.expect_listings_in(behind, directory.node());
         }
         let position = match ours(from) {
             Some(position) => position,
@@ -114,8 +119,9 @@ impl FileSystem {
                 return Ok(());
             }
         }
+        let mut slow = 0;
         for entry in self.names_from(behind, directory, from.saturating_sub(AFTER_DOTS) + 1)? {
-            if !self.list_named(&entry, listing) {
+            if !self.list_named(&entry, &mut slow, listing) {
                 break;
             }
         }
@@ -123,13 +129,25 @@ impl FileSystem {
     }
 
     /// Lists one entry. Says whether the listing had room for it.
-    fn list_named<L: Listing>(self: &Arc<Self>, entry: &Named, listing: &mut L) -> bool {
+    fn list_named<L: Listing>(
+        self: &Arc<Self>,
+        entry: &Named,
+        slow: &mut u32,
+        listing: &mut L,
+    ) -> bool {
         let (node, name) = (entry.node, OsStr::from_bytes(&entry.name));
         let next = cookie(AFTER_DOTS + entry.position);
         let listed = Listed { node, kind: entry.kind, next, name };
-        // Others would have to be found at home.
-        let held = self.inodes.get(node).filter(|_| L::WITH_ATTRIBUTES);
-        let Some(inode) = held.filter(|_| self.inodes.count_again(node)) else {
+        // Others have to be found at home: where home is far away, so that they are not looked up one by one.
+        let finds = self.options.is_elsewhere && *slow < SLOW_MAX;
+        if !L::WITH_ATTRIBUTES || !finds && self.inodes.get(node).is_none() {
+            return listing.add(&listed);
+        }
+        let began = Instant::now();
+        let held = self.inodes.get(node).or_else(|| self.inode(node).ok());
+        let held = held.filter(|_| self.inodes.count_again(node));
+        *slow += u32::from(began.elapsed() > SLOW);
+        let Some(inode) = held else {
             return listing.add(&listed);
         };
         let Ok(attributes) = self.attributes(&inode) else {

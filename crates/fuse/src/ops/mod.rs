@@ -11,6 +11,7 @@ pub(crate) mod closing;
 pub(crate) mod data;
 pub(crate) mod directories;
 mod home_steps;
+mod listings_ahead;
 mod listings_behind;
 pub(crate) mod names;
 pub(crate) mod names_home;

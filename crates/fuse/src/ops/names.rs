@@ -80,17 +80,30 @@ impl FileSystem {
         directory: &Arc<Inode>,
         name: &OsStr,
     ) -> Result<Attributes, Errno> {
-        match self.known_name(Place { parent: directory.node(), name }) {
+        let known = self.known_name(Place { parent: directory.node(), name });
+        if let (Some(_), Some(behind)) = (known, &self.write_behind) {
+            behind.listers.name_used(directory.node());
+        }
+        match known {
             Some(_) if name.len() > NAME_BYTES_MAX => return Err(Errno::ENAMETOOLONG),
             Some(None) => return Err(Errno::ENOENT),
             Some(Some(node)) if self.inodes.count_again(node) => {
                 let attributes = self.inode(node).and_then(|inode| self.attributes(&inode));
-                return attributes.inspect_err(|_| self.uncount(node));
+                let attributes = attributes.inspect_err(|_| self.uncount(node));
+                match attributes {
+                    // The kernel would be told the same again and again.
+                    Err(Errno::ESTALE) if self.forget_name(directory, name) => {}
+                    attributes => return attributes,
+                }
             }
             _ => {}
         }
         let detachments = self.inodes.detachments();
-        let looked = self.look_up(directory, name).inspect_err(|&errno| {
+        let looked = self.look_up(directory, name);
+        if looked.is_ok() {
+            self.expect_lookups_in(directory.node());
+        }
+        let looked = looked.inspect_err(|&errno| {
             let behind = self.write_behind.as_ref().filter(|_| errno == Errno::ENOENT);
             if behind.is_some_and(|behind| behind.has_missed(directory.node())) {
                 self.learn_names(directory);
@@ -206,7 +219,12 @@ impl FileSystem {
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
         if let Some(behind) = &self.write_behind {
+            behind.home_is_changed();
             behind.note_changed_at_home(new.parent);
+            if let (Ok(at), true) = (place(new), self.options.is_elsewhere) {
+                // The directory may have been listed ahead before.
+                behind.lock().tree.forget(&at);
+            }
         }
         let entry = self.count_name(directory, new.name);
         entry.inspect_err(|_| self.reclaimer.drop_name(new.parent, new.name))

@@ -6,6 +6,8 @@
 //! The changes are in the redo log ([`log`]), and a sync waits for that alone. With `--names behind` they are not: a sync of a
 //! file or directory waits until home has its names, and a crash loses changes of names that were not synced.
 //!
+//! Where home is far away, [`listers`] tell the tree of directories before a program asks for them ([`ahead`]).
+//!
 //! Owns the tree, the threads, and the requests that wait for home. Does not own inodes, nor the rules that decide which
 //! changes are written back ([`crate::ops::behind`]).
 //!
@@ -16,11 +18,13 @@
 //!
 //! Lock order: an inode's `open` state, then this lock, then the namespace's. The shard is called under it to append to the log, and for nothing else.
 
+mod ahead;
 mod commit;
 mod crew;
 mod held;
 mod hold;
 mod known_names;
+mod listers;
 mod log;
 mod made;
 mod moves;
@@ -29,6 +33,7 @@ mod steps;
 mod workers;
 
 pub(crate) use commit::Settling;
+pub(crate) use listers::FoundAhead;
 pub(crate) use made::{Made, Named};
 pub(crate) use moves::{Begun, Stage};
 pub(crate) use state::{Awaited, Known, Shown, Until, WriteBehind};

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ use crate::inode::{Inode, nameless};
 use crate::inodes::Inodes;
 use crate::write_behind::crew::Crew;
 use crate::write_behind::held::Held;
+use crate::write_behind::listers::Listers;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
 use crate::write_behind::moves::Begun;
@@ -42,6 +44,9 @@ const ROOM_AGE: Duration = Duration::from_secs(1);
 /// Below this changes go to home at once, which tells whether there is room.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 const FREE_INODES_MIN: u64 = DIRTY_MAX as u64 + 1024;
+
+/// Directories that are remembered since home was asked for a name in them.
+const ASKED_KEPT: usize = 16;
 
 /// Conflicts whose paths are kept for the status.
 const CONFLICTS_KEPT: usize = 5;
@@ -205,6 +210,12 @@ pub(crate) struct WriteBehind {
     room: Mutex<Room>,
     /// The directory in which a name was looked for last that is not there, and when.
     missed: Mutex<Option<(NodeId, Instant)>>,
+    /// The directories in which home was asked for a name last, and when.
+    asked: Mutex<VecDeque<(NodeId, Instant)>>,
+    /// Lists directories ahead, where home is far away.
+    pub(crate) listers: Listers,
+    /// How often home was changed at once, under names that the tree may have learned meanwhile.
+    changes_at_home: AtomicU64,
 }
 
 impl WriteBehind {
@@ -250,6 +261,9 @@ impl WriteBehind {
             entry_timeout,
             room: Mutex::new(Room { looked: None, enough: true, asking: false }),
             missed: Mutex::default(),
+            asked: Mutex::default(),
+            listers: Listers::new(entry_timeout),
+            changes_at_home: AtomicU64::new(0),
         }
     }
 
@@ -258,6 +272,31 @@ impl WriteBehind {
         let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
         let last = missed.replace((directory, Instant::now()));
         last.is_some_and(|(of, at)| of == directory && at.elapsed() < self.entry_timeout)
+    }
+
+    /// Home was asked for a name in a directory. Says whether it was asked for another one there shortly before.
+    pub(crate) fn has_asked(&self, directory: NodeId) -> bool {
+        let now = Instant::now();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.retain(|(_, at)| now.saturating_duration_since(*at) < self.entry_timeout);
+        let before = asked.iter().position(|(of, _)| *of == directory);
+        if let Some(before) = before {
+            asked.remove(before);
+        }
+        asked.truncate(ASKED_KEPT - 1);
+        asked.push_front((directory, now));
+        before.is_some()
+    }
+
+    /// Home is being changed at once under a name: what was read of it since then may be old. See
+    /// [`WriteBehind::changes_at_home`].
+    pub(crate) fn home_is_changed(&self) {
+        self.changes_at_home.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What a listing tells the tree is as it was between two calls of this if both say the same.
+    pub(crate) fn changes_at_home(&self) -> u64 {
+        self.changes_at_home.load(Ordering::Acquire)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -570,7 +609,12 @@ impl WriteBehind {
     /// All entries of a directory are known.
     pub(crate) fn was_read(&self, directory: NodeId) {
         let now = Some(Instant::now());
-        self.lock().directories.entry(directory).or_default().read = now;
+        let mut state = self.lock();
+        state.directories.entry(directory).or_default().read = now;
+        if self.listers.are_started() {
+            // Though nothing is changed, a thread forgets what is too old.
+            self.call_workers(&mut state);
+        }
     }
 
     /// A file without a name is open: what is set of it is seen. If home does not have it, home makes it without a name, so

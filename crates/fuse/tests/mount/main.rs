@@ -13,6 +13,7 @@
 
 mod attributes;
 mod behind;
+mod behind_ahead;
 mod behind_home;
 mod behind_listings;
 mod behind_nameless;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     for group in [
         attributes::TESTS,
         behind::TESTS,
+        behind_ahead::TESTS,
         behind_home::TESTS,
         behind_listings::TESTS,
         behind_nameless::TESTS,
