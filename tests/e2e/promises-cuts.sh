@@ -18,7 +18,8 @@ names=()
 need_filesystem "$filesystem"
 cuts=6
 if [ -n "$LONG" ]; then cuts=100; fi
-start_disk none 512M "$filesystem"
+# With fewer inodes than this has, names would wait for SOURCE.
+start_disk none 2G "$filesystem"
 blockdev --flushbufs "$DISK_DEVICE"
 
 # renumber: gives the disk another loop device, DEVICE.
@@ -48,6 +49,7 @@ checked() {
 
 renumber
 promises=0
+of_names=0
 for cut in $(seq "$cuts"); do
     mount "$DEVICE" "$SRC"
     rm -rf "$WORK/notes" "$SRC"/program-*
@@ -79,6 +81,8 @@ for cut in $(seq "$cuts"); do
     "$BENCH" disk restore --dir "$DISK"
     renumber
     mount "$DEVICE" "$SRC"
+    "$WEIR" log "$SRC" >"$WORK/records" || fail "cut $cut: the log cannot be read"
+    of_names=$((of_names + $(grep -cE 'node [0-9]+ (make|rename|remove|set|link)' "$WORK/records" || true)))
     if [ $((cut % 2)) = 0 ]; then
         "$WEIR" recover "$SRC" >"$WORK/recovered" || fail "cut $cut: weir recover on another device: $?"
         checked "$SRC"
@@ -94,4 +98,5 @@ for cut in $(seq "$cuts"); do
 done
 losetup -d "$DEVICE"
 stop_disk
-counts "$cuts power cuts on $1, each on another device: $promises promises kept, 0 lost, 0 taken back"
+[ "${names[*]}" != "" ] || [ "$of_names" -gt 0 ] || fail "no log had a record of names"
+counts "$cuts power cuts on $1, each on another device, $of_names records of names: $promises promises kept, 0 lost, 0 taken back"
