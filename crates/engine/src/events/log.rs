@@ -92,7 +92,8 @@ impl Engine {
     pub(crate) fn wait_for_log(&mut self, lsn: Lsn, file: FileIx, id: u64) {
         let syncs = &mut self.cache.files[file].waiters.syncs;
         let sync = syncs.iter_mut().find(|sync| sync.id == id).expect("a waiter stays");
-        sync.lsn = Some(lsn);
+        // It may wait for names already, of which the last record may be a later one.
+        sync.lsn = sync.lsn.max(Some(lsn));
         self.journal_mut().waiting.push(lsn, (file, id));
         self.commit_group();
     }
