@@ -72,10 +72,7 @@ impl Engine {
             Some(_) => 1,
             None => log.shared.writer().capacity_bytes() / FREED_SHARE,
         };
-        if let Some(commit) = log.shared.checkpoint(worthwhile) {
-            let io = self.log_command(commit);
-            self.journal_mut().superblock = Some(io);
-        }
+        self.advance_tail(worthwhile);
         let log = self.journal_mut();
         if now < log.retry_at {
             return;
@@ -90,6 +87,19 @@ impl Engine {
         }
     }
 
+    /// Advances the tail if that frees `bytes` or more. Data of removed files is freed when home was synced; where names are in
+    /// the log, their removals are not home by that, and must be durable in the log.
+    pub(crate) fn advance_tail(&mut self, bytes: u64) {
+        let log = self.journal_mut();
+        if log.names.freed_after.is_some_and(|last| !log.shared.is_durable(last)) {
+            return self.commit_group();
+        }
+        if let Some(commit) = log.shared.checkpoint(bytes) {
+            let io = self.log_command(commit);
+            self.journal_mut().superblock = Some(io);
+        }
+    }
+
     /// Has home get what keeps the log's tail where it is.
     pub(crate) fn free_log(&mut self, now: Time) {
         let log = self.journal_mut();
@@ -98,7 +108,8 @@ impl Engine {
         }
         if log.shared.begin_home_sync() {
             let io = self.device.next_log_io();
-            self.journal_mut().home = Some(io);
+            let log = self.journal_mut();
+            (log.home, log.names.freed_after) = (Some(io), log.names.last);
             self.outputs.push_back(Output::Log(LogCommand::SyncHome { io }));
         }
         let held: Vec<FileIx> = self.journal_mut().shared.holders().take(CHECKPOINTS_MAX).collect();

@@ -15,6 +15,9 @@ pub(crate) struct Names {
     pub(crate) named_in: Option<Lsn>,
     /// The last record of all.
     pub(crate) last: Option<Lsn>,
+    /// The last record when the last sync of home began that frees the log of removed files' data. Home need not know of the
+    /// removals: the log is freed when this record is durable, too.
+    pub(crate) freed_after: Option<Lsn>,
     /// Requests that wait for a record to be durable.
     pub(crate) waiting: AfterLsn<RequestId>,
 }
