@@ -202,6 +202,7 @@ impl Tree {
                 (made.binding, made.named) = (Binding::Bound, named);
                 (made.settled, made.sync_failed) = (!self.has_log, false);
                 self.place(*node, at);
+                self.needs_name(*node, named);
                 self.attributes_at_home(*node, since);
             }
             Command::Link { node, at } => self.place(*node, at),
@@ -218,6 +219,32 @@ impl Tree {
             }
             Command::Set { node, .. } => {
                 self.attributes_at_home(*node, since);
+            }
+        }
+    }
+
+    /// The log says at `named` which inode a node is. Changes that were logged since then, and before this was known here, have
+    /// only its number: the log is needed for them from `named` on.
+    fn needs_name(&mut self, node: NodeId, named: Lsn) {
+        if !self.has_log {
+            return;
+        }
+        let of = self.nodes.get_mut(&node).expect("it was made just now");
+        if let Some(since) = of.set_since.filter(|&since| since > named) {
+            of.set_since = Some(named);
+            self.needed.add(named);
+            self.needed.release(Some(since));
+        }
+        let entries = of.directory.iter().flat_map(|of| of.entries());
+        let place = |name| Place::new(node, name).expect("entries have names");
+        let mut places: Vec<Place> = entries.map(|(name, _)| place(name)).collect();
+        places.extend(of.places.iter().cloned());
+        for at in places {
+            let since = self.entry(&at).and_then(|entry| entry.since);
+            if let Some(since) = since.filter(|&since| since > named) {
+                self.change_entry(&at, |entry| entry.since = Some(named));
+                self.needed.add(named);
+                self.needed.release(Some(since));
             }
         }
     }
