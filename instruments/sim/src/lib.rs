@@ -18,6 +18,7 @@ mod judge;
 mod lane;
 mod load;
 mod model;
+pub mod names;
 mod perform;
 pub mod policy;
 pub mod replacement;

@@ -1,19 +1,27 @@
 //! Runs seeds of the simulator: one with its trace, or a range on several threads.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use clap::Parser;
 use weir_engine::Stats;
-use weir_sim::{Options, crash, run};
+use weir_sim::{Options, crash, names, run};
 
 /// Simulates Weir's engine with a faulty device under virtual time and compares it with a model.
 #[derive(Parser)]
-#[command(name = "weir-sim")]
+#[command(
+    name = "weir-sim",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Subcommand>,
     /// Run this seed twice and compare the runs.
     #[arg(long, conflicts_with = "seeds", required_unless_present_any = ["seeds", "cuts"])]
     seed: Option<u64>,
@@ -41,6 +49,37 @@ struct Arguments {
     keep_going: bool,
 }
 
+#[derive(clap::Subcommand)]
+enum Subcommand {
+    /// Cuts the power under names and data: the tree of names, the engine and the log over a home that forgets.
+    Names(NamesArguments),
+}
+
+#[derive(clap::Args)]
+struct NamesArguments {
+    /// Run this seed, twice, and compare the runs.
+    #[arg(long, conflicts_with_all = ["seeds", "cuts"])]
+    seed: Option<u64>,
+    /// Print everything that happens.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Run the seeds from A up to, not including, B.
+    #[arg(long, value_name = "A..B", value_parser = parse_range, conflicts_with = "cuts")]
+    seeds: Option<Range<u64>>,
+    /// Run seeds from 0 on until there were so many cuts.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    cuts: u64,
+    /// Break this rule on purpose, to show that the checks find it. Can be repeated, or given as a list with commas.
+    #[arg(long, value_name = "RULE", value_delimiter = ',')]
+    undo: Vec<names::Undo>,
+    /// Threads.
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Go on after a failure.
+    #[arg(long)]
+    keep_going: bool,
+}
+
 fn parse_range(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once("..").ok_or("a range is written A..B")?;
     let number = |text: &str| text.parse().map_err(|error| format!("'{text}': {error}"));
@@ -49,6 +88,12 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Subcommand::Names(arguments)) = &arguments.command {
+        return match arguments.seed {
+            Some(seed) => names_once(seed, arguments),
+            None => names_many(arguments),
+        };
+    }
     if let Some(seed) = arguments.seed {
         return run_one(seed, Options { print: arguments.trace, operations: arguments.operations });
     }
@@ -152,6 +197,61 @@ fn cut_many(seeds: &Range<u64>, jobs: u64, undone: &[crash::Undo]) -> ExitCode {
         tally.bytes
     );
     if taken_back + lost + other == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one seed of names twice, and compares the runs.
+fn names_once(seed: u64, arguments: &NamesArguments) -> ExitCode {
+    let undone = arguments.undo.clone();
+    let run = |print| {
+        let plan = names::Plan { undone: undone.clone(), print, ..names::Plan::new() };
+        let mut tally = names::Tally::default();
+        (names::run(seed, &plan, &mut tally), tally)
+    };
+    let (result, tally) = run(arguments.trace);
+    if let Err(broken) = result {
+        eprintln!("seed {seed}, after {} cuts: {broken}", tally.cuts);
+        return ExitCode::FAILURE;
+    }
+    if run(false).1 != tally {
+        eprintln!("seed {seed} is not deterministic: two runs differ");
+        return ExitCode::FAILURE;
+    }
+    println!("seed {seed}: {tally:#?}");
+    ExitCode::SUCCESS
+}
+
+/// Runs seeds of names, as many as are named or as it takes for a number of cuts.
+fn names_many(arguments: &NamesArguments) -> ExitCode {
+    let plan = names::Plan { undone: arguments.undo.clone(), ..names::Plan::new() };
+    let all = Mutex::new(names::Tally::default());
+    let (runs, failed) = (AtomicU64::new(0), Mutex::new(BTreeMap::<String, u64>::new()));
+    let started = Instant::now();
+    let seeds = arguments.seeds.clone().unwrap_or(0..u64::MAX);
+    each_seed(&seeds, arguments.jobs.max(1), |seed| {
+        let mut tally = names::Tally::default();
+        let result = names::run(seed, &plan, &mut tally);
+        runs.fetch_add(1, Ordering::Relaxed);
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.add(&tally);
+        let is_fine = result.is_ok();
+        if let Err(broken) = result {
+            let what =
+                broken.invariant().map_or("an answer".to_owned(), |of| format!("invariant {of}"));
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            *failed.entry(what).or_default() += 1;
+            eprintln!("seed {seed}, after {} cuts: {broken}\n", tally.cuts);
+        }
+        let is_enough = arguments.seeds.is_none() && all.cuts >= arguments.cuts;
+        !is_enough && (is_fine || arguments.keep_going)
+    });
+    let tally = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{tally}");
+    println!("{} seeds in {:.0} s", runs.into_inner(), started.elapsed().as_secs_f64());
+    for (what, seeds) in &failed {
+        println!("{what}: broken in {seeds} seeds");
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What happened in all runs together: whether the profiles reach what they are meant to.

@@ -1,11 +1,11 @@
 //! What is done to a file's content: by programs, and at home.
 
 /// A change of a file by its number in the file's history, from 1; 0 is what was there before.
-pub(super) type Version = u32;
+pub(crate) type Version = u32;
 
 /// One change.
 #[derive(Clone, Debug)]
-pub(super) enum Edit {
+pub(crate) enum Edit {
     Write {
         offset: usize,
         bytes: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) enum Edit {
 
 /// The versions of the bytes that an edit sets.
 #[derive(Clone, Debug)]
-pub(super) enum Versions {
+pub(crate) enum Versions {
     All(Version),
     /// One for each byte of a write: one write to home may combine several writes of programs.
     Each(Vec<Version>),
@@ -36,7 +36,7 @@ impl Versions {
     }
 
     /// The versions of a part of a write's bytes.
-    pub(super) fn part(&self, from: usize, to: usize) -> Versions {
+    pub(crate) fn part(&self, from: usize, to: usize) -> Versions {
         match self {
             Versions::All(version) => Versions::All(*version),
             Versions::Each(versions) => Versions::Each(versions[from..to].to_vec()),
@@ -46,7 +46,7 @@ impl Versions {
 
 /// A file's content, with the version of each byte.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Image {
+pub(crate) struct Image {
     /// Bytes past the size are zero.
     bytes: Vec<u8>,
     /// Includes bytes past the size: the change that made them zero.
@@ -57,25 +57,25 @@ pub(super) struct Image {
 }
 
 impl Image {
-    pub(super) fn new(content: &[u8]) -> Image {
+    pub(crate) fn new(content: &[u8]) -> Image {
         // Without versions: all are 0.
         Image { bytes: content.to_vec(), size: content.len(), ..Image::default() }
     }
 
-    pub(super) fn content(&self) -> &[u8] {
+    pub(crate) fn content(&self) -> &[u8] {
         &self.bytes[..self.size]
     }
 
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    pub(super) fn resized(&self) -> Version {
+    pub(crate) fn resized(&self) -> Version {
         self.resized
     }
 
     /// The version of a byte. A byte past all changed ones has that of the last change of size.
-    pub(super) fn version(&self, at: usize) -> Version {
+    pub(crate) fn version(&self, at: usize) -> Version {
         self.versions.get(at).copied().unwrap_or(self.resized)
     }
 
@@ -97,7 +97,7 @@ impl Image {
         }
     }
 
-    pub(super) fn apply(&mut self, edit: &Edit, versions: &Versions) {
+    pub(crate) fn apply(&mut self, edit: &Edit, versions: &Versions) {
         match edit {
             Edit::Write { offset, bytes } => {
                 let end = offset + bytes.len();
@@ -126,7 +126,7 @@ impl Image {
     }
 
     /// Sets all versions to 0.
-    pub(super) fn forget_versions(&mut self) {
+    pub(crate) fn forget_versions(&mut self) {
         self.versions = Vec::new();
         self.resized = 0;
     }

@@ -13,7 +13,7 @@ const SECTOR_BYTES: usize = 512;
 
 /// One file at home.
 #[derive(Clone, Default)]
-pub(super) struct HomeFile {
+pub(crate) struct HomeFile {
     durable: Image,
     /// The content as a reader sees it: all completed changes.
     seen: Image,
@@ -28,7 +28,7 @@ pub(super) struct HomeFile {
 
 /// A caller that syncs the whole file system: Linux reports an error once to each.
 #[derive(Clone, Copy)]
-pub(super) enum SyncedBy {
+pub(crate) enum SyncedBy {
     Log,
     Programs,
 }
@@ -45,26 +45,26 @@ struct Change {
 
 /// A sync of home failed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SyncFailed;
+pub(crate) struct SyncFailed;
 
 impl HomeFile {
-    pub(super) fn new(content: &[u8]) -> HomeFile {
+    pub(crate) fn new(content: &[u8]) -> HomeFile {
         let image = Image::new(content);
         HomeFile { durable: image.clone(), seen: image, ..HomeFile::default() }
     }
 
     /// The least that a power cut leaves of the file.
-    pub(super) fn durable(&self) -> &Image {
+    pub(crate) fn durable(&self) -> &Image {
         &self.durable
     }
 
     /// Everything written to the file: the least that a kill of the daemon leaves.
-    pub(super) fn seen(&self) -> &Image {
+    pub(crate) fn seen(&self) -> &Image {
         &self.seen
     }
 
     /// As a reader finds it.
-    pub(super) fn content(&self) -> &[u8] {
+    pub(crate) fn content(&self) -> &[u8] {
         self.seen.content()
     }
 
@@ -77,11 +77,11 @@ impl HomeFile {
         self.last
     }
 
-    pub(super) fn begin_write(&mut self, offset: usize, bytes: Vec<u8>, versions: Versions) -> u64 {
+    pub(crate) fn begin_write(&mut self, offset: usize, bytes: Vec<u8>, versions: Versions) -> u64 {
         self.push(false, Edit::Write { offset, bytes }, versions)
     }
 
-    pub(super) fn end_write(&mut self, id: u64) {
+    pub(crate) fn end_write(&mut self, id: u64) {
         let change = self.since.iter_mut().find(|change| change.id == id);
         let change = change.expect("a write under way is in the list");
         change.ended = true;
@@ -89,25 +89,25 @@ impl HomeFile {
     }
 
     /// Whether a power cut would lose nothing of the file.
-    pub(super) fn is_durable(&self) -> bool {
+    pub(crate) fn is_durable(&self) -> bool {
         self.since.is_empty()
     }
 
-    pub(super) fn set_size(&mut self, size: usize, version: Version) {
+    pub(crate) fn set_size(&mut self, size: usize, version: Version) {
         self.push(true, Edit::Size(size), Versions::All(version));
     }
 
-    pub(super) fn zero(&mut self, from: usize, to: usize, version: Version) {
+    pub(crate) fn zero(&mut self, from: usize, to: usize, version: Version) {
         self.push(true, Edit::Zero { from, to }, Versions::All(version));
     }
 
     /// The changes that a sync starting now will make durable.
-    pub(super) fn begin_sync(&self) -> Vec<u64> {
+    pub(crate) fn begin_sync(&self) -> Vec<u64> {
         self.since.iter().filter(|change| change.ended).map(|change| change.id).collect()
     }
 
     /// A sync of the file ends.
-    pub(super) fn end_sync(&mut self, covered: &[u64]) -> Result<(), SyncFailed> {
+    pub(crate) fn end_sync(&mut self, covered: &[u64]) -> Result<(), SyncFailed> {
         if std::mem::take(&mut self.error) {
             return Err(SyncFailed);
         }
@@ -115,8 +115,18 @@ impl HomeFile {
         Ok(())
     }
 
+    /// Whether something was dropped since the last report of that to `by`.
+    pub(crate) fn take_system_error(&mut self, by: SyncedBy) -> bool {
+        std::mem::take(&mut self.system_error[by as usize])
+    }
+
+    /// A sync of the whole file system covered these changes.
+    pub(crate) fn settle_quietly(&mut self, covered: &[u64]) {
+        self.settle(covered);
+    }
+
     /// The kernel wrote the file back by itself, and it is durable.
-    pub(super) fn written_back(&mut self) {
+    pub(crate) fn written_back(&mut self) {
         self.settle(&self.begin_sync());
     }
 
@@ -135,7 +145,7 @@ impl HomeFile {
 
     /// Drops some of the written sectors that are not durable: readers see them, but they never become
     /// durable.
-    pub(super) fn drop_some(&mut self, rng: &mut Rng) {
+    pub(crate) fn drop_some(&mut self, rng: &mut Rng) {
         (self.error, self.system_error) = (true, [true; 2]);
         let likely = *rng.pick(&[200, 500, 1000]);
         for mut change in std::mem::take(&mut self.since) {
@@ -163,7 +173,7 @@ impl HomeFile {
 
     /// What is left when the power goes. Sizes and holes are journaled in order: what comes after one
     /// that is lost is lost, too.
-    pub(super) fn cut(&self, rng: &mut Rng) -> HomeFile {
+    pub(crate) fn cut(&self, rng: &mut Rng) -> HomeFile {
         let mut content = self.durable.content().to_vec();
         let likely = *rng.pick(&[0, 500, 1000]);
         for change in &self.since {
@@ -192,7 +202,7 @@ impl HomeFile {
     }
 
     /// The file after a kill of the daemon: all completed writes, and any sectors of those under way.
-    pub(super) fn kill(&self, rng: &mut Rng) -> HomeFile {
+    pub(crate) fn kill(&self, rng: &mut Rng) -> HomeFile {
         let mut left = self.clone();
         for change in left.since.iter_mut().filter(|change| !change.ended) {
             let Edit::Write { bytes, .. } = &mut change.edit else {
@@ -214,7 +224,7 @@ impl HomeFile {
     }
 
     /// Begins a new history from the durable content and the changes since.
-    pub(super) fn begin_history(&mut self) -> History {
+    pub(crate) fn begin_history(&mut self) -> History {
         let mut history = History::new(self.durable.content());
         self.durable.forget_versions();
         // Dropped data is no longer in the page cache.
@@ -230,7 +240,7 @@ impl HomeFile {
 
 /// Ends a sync of the file system, or reports that something was dropped since the last report to `by`. `covered`
 /// has the changes that the sync covers, for each file.
-pub(super) fn end_sync_of_all(
+pub(crate) fn end_sync_of_all(
     homes: &mut [HomeFile],
     covered: &[Vec<u64>],
     by: SyncedBy,
@@ -247,20 +257,20 @@ pub(super) fn end_sync_of_all(
 }
 
 /// All files, as replay finds them; can be stopped after a number of writes.
-pub(super) struct Recovering {
-    pub(super) files: Vec<HomeFile>,
+pub(crate) struct Recovering {
+    pub(crate) files: Vec<HomeFile>,
     /// Which files have no name any more.
     gone: Vec<bool>,
-    pub(super) writes_left: Option<u64>,
+    pub(crate) writes_left: Option<u64>,
 }
 
 /// Recovery was interrupted by a power cut or a kill.
 #[derive(Debug, thiserror::Error)]
 #[error("recovery is stopped")]
-pub(super) struct Stopped;
+pub(crate) struct Stopped;
 
 impl Recovering {
-    pub(super) fn new(files: Vec<HomeFile>, gone: Vec<bool>) -> Recovering {
+    pub(crate) fn new(files: Vec<HomeFile>, gone: Vec<bool>) -> Recovering {
         Recovering { files, gone, writes_left: None }
     }
 
@@ -281,12 +291,12 @@ fn step(writes_left: &mut Option<u64>) -> Result<(), Stopped> {
 }
 
 /// The home of one file, for a redo of its records.
-pub(super) struct Redo<'a> {
-    pub(super) file: usize,
-    pub(super) home: &'a mut HomeFile,
-    pub(super) history: &'a History,
+pub(crate) struct Redo<'a> {
+    pub(crate) file: usize,
+    pub(crate) home: &'a mut HomeFile,
+    pub(crate) history: &'a History,
     /// The redo fails after this many writes.
-    pub(super) writes_left: Option<u64>,
+    pub(crate) writes_left: Option<u64>,
 }
 
 impl Home for Redo<'_> {
@@ -316,7 +326,7 @@ impl Home for Redo<'_> {
 }
 
 /// How the log names a file.
-pub(super) fn identity(file: usize) -> Vec<u8> {
+pub(crate) fn identity(file: usize) -> Vec<u8> {
     format!("file {file}").into_bytes()
 }
 

@@ -16,7 +16,7 @@ struct Done {
 
 /// One file's history since the content that is known to be durable.
 #[derive(Clone, Debug)]
-pub(super) struct History {
+pub(crate) struct History {
     durable: Image,
     since: Vec<Done>,
     /// Number of forgotten changes, so that positions stay valid. This many changes are in `durable`.
@@ -24,18 +24,18 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(content: &[u8]) -> History {
+    pub(crate) fn new(content: &[u8]) -> History {
         History { durable: Image::new(content), since: Vec::new(), forgotten: 0 }
     }
 
     /// Records a change that may be found from now on. Returns its number.
-    pub(super) fn did(&mut self, edit: Edit) -> Version {
+    pub(crate) fn did(&mut self, edit: Edit) -> Version {
         self.since.push(Done { edit, promised: false });
         self.version_of(self.since.len() - 1)
     }
 
     /// The last change was refused.
-    pub(super) fn withdraw(&mut self) {
+    pub(crate) fn withdraw(&mut self) {
         self.since.pop().expect("the refused change was recorded last");
     }
 
@@ -48,7 +48,7 @@ impl History {
     }
 
     /// As programs see it.
-    pub(super) fn content(&self) -> Vec<u8> {
+    pub(crate) fn content(&self) -> Vec<u8> {
         let mut image = self.durable.clone();
         for (version, done) in self.changes() {
             image.apply(&done.edit, &Versions::All(version));
@@ -57,12 +57,12 @@ impl History {
     }
 
     /// Where a sync that begins now stands.
-    pub(super) fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.forgotten + self.since.len()
     }
 
     /// A sync that began at `position` was acknowledged.
-    pub(super) fn synced(&mut self, position: usize) {
+    pub(crate) fn synced(&mut self, position: usize) {
         let count = position.saturating_sub(self.forgotten);
         for done in self.since.drain(..count) {
             self.forgotten += 1;
@@ -72,7 +72,7 @@ impl History {
     }
 
     /// The durable write that was the last change before `position` was acknowledged.
-    pub(super) fn wrote_durably(&mut self, position: usize) {
+    pub(crate) fn wrote_durably(&mut self, position: usize) {
         if let Some(last) = position.checked_sub(self.forgotten + 1) {
             self.since[last].promised = true;
         }
@@ -80,7 +80,7 @@ impl History {
 
     /// The versions of bytes that are written to home while it has the content `home`: for each byte the
     /// oldest possible one.
-    pub(super) fn versions_of(&self, offset: usize, bytes: &[u8], home: &Image) -> Versions {
+    pub(crate) fn versions_of(&self, offset: usize, bytes: &[u8], home: &Image) -> Versions {
         let before = |at| home.version(at);
         let mut versions: Vec<Option<Version>> = (offset..)
             .zip(bytes)
@@ -115,7 +115,7 @@ impl History {
 
     /// Checks that `found` is permitted after a crash. `home` is what home had for good before it; `None` if
     /// home may go back.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         file: usize,
         found: &[u8],

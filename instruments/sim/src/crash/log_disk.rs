@@ -12,17 +12,17 @@ const SECTOR_BYTES: usize = 512;
 
 /// Blocks by number; one that is missing is zeros. Cheap to copy.
 #[derive(Clone, Default)]
-pub(super) struct LogDisk {
+pub(crate) struct LogDisk {
     blocks: BTreeMap<u64, Rc<[u8; BLOCK_BYTES]>>,
 }
 
 impl LogDisk {
-    pub(super) fn write(&mut self, commit: &Commit) {
+    pub(crate) fn write(&mut self, commit: &Commit) {
         self.write_some(commit, |_| true);
     }
 
     /// What is left of a write when the power goes.
-    pub(super) fn tear(&mut self, commit: &Commit, rng: &mut Rng) {
+    pub(crate) fn tear(&mut self, commit: &Commit, rng: &mut Rng) {
         match rng.below(4) {
             0 => {}
             1 => self.write(commit),
@@ -56,12 +56,12 @@ impl LogDisk {
     }
 
     /// The block that begins at a byte.
-    pub(super) fn block(&self, place: u64) -> Block {
+    pub(crate) fn block(&self, place: u64) -> Block {
         let block = self.blocks.get(&(place / BLOCK_BYTES as u64));
         block.map_or_else(Block::default, |block| Block(**block))
     }
 
-    pub(super) fn superblock(&self) -> Superblock {
+    pub(crate) fn superblock(&self) -> Superblock {
         let (first, second) = (self.block(0), self.block(BLOCK_BYTES as u64));
         newest([&first.0, &second.0]).expect("one superblock is whole at any time")
     }

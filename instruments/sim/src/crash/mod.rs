@@ -22,11 +22,11 @@
 //! knows for every byte at home which change it is from.
 
 mod broken;
-mod edit;
-mod files;
-mod history;
+pub(crate) mod edit;
+pub(crate) mod files;
+pub(crate) mod history;
 mod life;
-mod log_disk;
+pub(crate) mod log_disk;
 mod plan;
 mod tally;
 mod undo;
