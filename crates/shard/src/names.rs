@@ -49,6 +49,24 @@ impl Shard {
         })
     }
 
+    /// Appends the record of which inode a file is that home has just made. From there on the file's data is logged for that
+    /// inode, since the log may be freed of the record.
+    ///
+    /// # Errors
+    /// See [`NotLogged`]; nothing was appended.
+    pub fn log_inode(
+        &self,
+        file: FileId,
+        identity: &[u8],
+        record: &Record<'_>,
+    ) -> Result<Lsn, NotLogged> {
+        self.core.event(Thread::Holding, |state, now| {
+            let lsn = state.engine.log_names(&[], record, true, now)?;
+            state.engine.identify(file, identity);
+            Ok(lsn)
+        })
+    }
+
     /// Makes all records of names durable that were appended, and then runs `done`.
     pub fn commit_names(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.commit_names_by(Thread::Syncer, done);

@@ -23,6 +23,7 @@ use weir_names::tree::{Change, Kind, Tree, node_record};
 use weir_names::{NodeId, Way};
 use weir_shard::Shard;
 
+use crate::inode::DataNode;
 use crate::inodes::Inodes;
 use crate::write_behind::known_names::keeps_a_name;
 use crate::write_behind::moves::ByPath;
@@ -197,7 +198,7 @@ impl NamesLog {
             let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
             named.push((NodeId(number), kind, identity));
         }
-        let lsn = self.append_named(&named, &Record::Name(record), false)?;
+        let lsn = self.append_named(&named, &Record::Name(record))?;
         for (number, _, identity) in named {
             self.named(identity, number.0, lsn);
         }
@@ -215,23 +216,22 @@ impl NamesLog {
     ) -> Result<Lsn, Unlogged> {
         let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
         let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
-        let lsn = self.append_named(&[], &Record::Name(record), true)?;
+        let lsn = self.shard.log_inode(node.file(), identity, &Record::Name(record))?;
         self.named(identity.to_vec(), number, lsn);
-        Ok(lsn)
+        Ok(self.appended(lsn))
     }
 
     fn append_named(
         &mut self,
         named: &[(NodeId, &Kind, Vec<u8>)],
         record: &Record<'_>,
-        for_home: bool,
     ) -> Result<Lsn, Unlogged> {
         let mut names = Vec::with_capacity(named.len());
         for (number, kind, identity) in named {
             let name = node_record(*number, kind, identity).map_err(|_| Unlogged::Never)?;
             names.push(Record::Name(name));
         }
-        let lsn = self.shard.log_names(&names, record, for_home)?;
+        let lsn = self.shard.log_names(&names, record, false)?;
         Ok(self.appended(lsn))
     }
 

@@ -11,10 +11,10 @@ pub struct Side {
 
 /// The one that the others are compared with.
 pub const DIRECT: Side = Side { name: "direct", mount: None };
-/// Weir as it is by default: each change of a name waits for home.
+/// Each change of a name waits for home.
 pub const SYNC: Side = Side { name: "sync", mount: Some(&["--names", "sync"]) };
-/// Names that are written back, and in the log.
-pub const LOG: Side = Side { name: "log", mount: Some(&["--names", "log"]) };
+/// Weir as it is by default: names are written back, and in the log.
+pub const LOG: Side = Side { name: "log", mount: Some(&[]) };
 
 /// All of them, [`DIRECT`] first.
 pub const SIDES: &[Side] = &[DIRECT, SYNC, LOG];
