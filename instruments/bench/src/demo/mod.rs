@@ -1,11 +1,12 @@
 //! The demo: the same programs straight on a directory and through a mount of one, side by side,
-//! then every byte compared.
+//! then every byte compared. The second scene ([`network`]) is in a directory behind a network.
 //!
 //! Both directories are on the same disk and start equal and cold. The sides take turns, so that
 //! whatever else the machine does meets both. Nothing is read from the mount when comparing: what
 //! counts is what is in SOURCE once it is unmounted.
 
 mod comparison;
+mod network;
 mod screen;
 mod sqlite;
 
@@ -64,7 +65,9 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
     compared += plan.verify(&files.home.data, steps)?;
     compared += sqlite::verify(&files.plain.database, &files.home.database)?;
     screen::verdict(compared, start.elapsed());
-    Ok(())
+    // The next scene has a directory of its own in the same place.
+    drop(space);
+    network::run(weir, dir)
 }
 
 fn check_needs(weir: &Path) -> Result<()> {

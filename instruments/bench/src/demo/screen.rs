@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::comparison::{Comparison, Side};
 use super::sqlite::{INSERTS, UPDATES};
+use crate::error::Error;
 use crate::measure::{show_count, show_us};
 
 /// Before anything is measured.
@@ -120,6 +121,41 @@ pub fn sqlite_write_ahead(comparison: &Comparison) {
     if is_slower(comparison) {
         println!("  Slower here, too.");
     }
+}
+
+/// After the second scene; `unmounting` is how long the server took to get the rest, and `files` what it has then.
+pub fn network(
+    made: &Comparison,
+    saved: &Comparison,
+    round_trip: Duration,
+    unmounting: Duration,
+    files: usize,
+) {
+    head(&format!(
+        "A directory behind a network: sshfs with a round trip of {}",
+        show_us(round_trip.as_secs_f64() * 1e6)
+    ));
+    for (operation, of) in [("new file", made), ("saved file", saved)] {
+        let (left, right) = (&of.straight.operations.summary(), &of.through.operations.summary());
+        let name = format!("{operation}, median");
+        row(
+            &name,
+            show_us(left.median_us),
+            show_us(right.median_us),
+            &times(left.median_us, right.median_us),
+        );
+    }
+    println!(
+        "  A saved file is written under another name, synced, and renamed. Weir's sync is durable on this\n  \
+         machine; the server gets files and names in the background, the rest of them at the unmount\n  \
+         ({:.1} s). The server has the same {files} files from both sides.",
+        unmounting.as_secs_f64()
+    );
+}
+
+/// In the place of the second scene.
+pub fn no_network(why: &Error) {
+    println!("\nThe second scene, a directory behind a network, is left out: {why}");
 }
 
 /// After the comparison.
