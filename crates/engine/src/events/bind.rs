@@ -382,4 +382,46 @@ mod tests {
             assert!(logged + home as u64 >= 20 * PAGE, "{logged} logged, {home} written home");
         }
     }
+
+    #[test]
+    fn a_failed_log_fails_syncs_of_files_that_home_may_never_have() {
+        for len in [10, 2 << 20] {
+            let mut bench = Bench::with_log();
+            bench.attach_unbound(UNBOUND);
+            for at in (0..len).step_by(64 << 10) {
+                bench.write(UNBOUND, at as u64, len.min(64 << 10));
+            }
+            bench.engine.made_as(UNBOUND, 7);
+            let synced = bench.engine.sync(SYNC, UNBOUND, Durability::Data, bench.now);
+            assert_eq!(synced, Outcome::Pending);
+            let kind = crate::ErrorKind::Io;
+            let mut replies = Vec::new();
+            // The larger sync is not logged, so that there is no write of the log to fail.
+            for fails_now in [false, true] {
+                if fails_now {
+                    bench.engine.log_failed(kind, bench.now);
+                }
+                bench.engine.dispatch();
+                while let Some(output) = bench.engine.next_output() {
+                    match output {
+                        Output::Log(LogCommand::Write { io, .. }) => {
+                            bench.engine.log_completed(io, Err(kind), bench.now);
+                        }
+                        Output::Reply { request, reply: Reply::Synced(result) } => {
+                            replies.push((request, result));
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            let failed = Err(crate::Error::Home(kind));
+            assert_eq!(replies, [(SYNC, failed)], "{len} bytes");
+            let again = bench.engine.sync(SYNC, UNBOUND, Durability::Data, bench.now);
+            assert_eq!(again, Outcome::Done(failed));
+            // Home has it after all.
+            bench.bind(UNBOUND);
+            bench.expire();
+            assert!(!bench.engine.has_dirty(UNBOUND));
+        }
+    }
 }

@@ -159,6 +159,27 @@ impl Engine {
             self.fail_sync(file, id, kind);
             self.progress(file, now);
         }
+        self.fail_unbound_syncs(kind, now);
+    }
+
+    /// The log has failed: programs do not wait for files that home may never have. Nothing of these was acknowledged.
+    fn fail_unbound_syncs(&mut self, kind: ErrorKind, now: Time) {
+        let files = self.cache.files.iter().filter(|(_, file)| file.unbound);
+        let unbound: Vec<FileIx> = files.map(|(ix, _)| ix).collect();
+        for file in unbound {
+            let of_file = &mut self.cache.files[file];
+            let syncs = of_file.waiters.syncs.iter_mut();
+            let mut ended = Vec::new();
+            for sync in syncs.filter(|sync| sync.is_for_program()) {
+                (sync.remaining, sync.syncing_home, sync.awaits_repair) = (0, false, false);
+                ended.push(sync.id);
+            }
+            of_file.home.sync_next.retain(|id| !ended.contains(id));
+            for id in ended {
+                self.fail_sync(file, id, kind);
+            }
+            self.progress(file, now);
+        }
     }
 
     pub(crate) fn log_command(&mut self, commit: Commit) -> IoId {

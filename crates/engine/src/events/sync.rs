@@ -90,6 +90,12 @@ impl Engine {
         now: Time,
     ) -> Step<()> {
         let broken = self.cache.files[file].settled.failure().is_some();
+        if let Some(kind) = self.journal.as_ref().and_then(|log| log.failed)
+            && self.cache.files[file].unbound
+            && durability != Durability::None
+        {
+            return Step::Done(Err(Error::Home(kind)));
+        }
         if durability != Durability::None
             && !broken
             && let Some(step) = self.sync_by_log(file, range, durability, done, now)
@@ -118,7 +124,7 @@ impl Engine {
         now: Time,
     ) {
         let id = self.add_waiter(file, durability, done);
-        let for_program = matches!(done, SyncFor::Sync(_) | SyncFor::Write(_));
+        let for_program = done.is_for_program();
         if for_program && durability != Durability::None {
             self.wait_for_names(file, id);
         }
@@ -233,7 +239,7 @@ impl Engine {
     pub(crate) fn all_home(&mut self, file: FileIx, id: u64) {
         let Settled { broken, gone, .. } = self.cache.files[file].settled;
         let sync = self.waiter(file, id);
-        let for_program = matches!(sync.done, SyncFor::Sync(_) | SyncFor::Write(_));
+        let for_program = sync.is_for_program();
         let for_all = matches!(sync.done, SyncFor::All(_));
         if sync.error.is_none() {
             // No sync of home counts until the data that home may have lost is rewritten.

@@ -25,6 +25,13 @@ pub(crate) enum SyncFor {
     Freeing,
 }
 
+impl SyncFor {
+    /// Whether a program waits for it, to know that its data is durable.
+    pub(crate) fn is_for_program(self) -> bool {
+        matches!(self, SyncFor::Sync(_) | SyncFor::Write(_))
+    }
+}
+
 /// A sync in progress: first its dirty data goes home, then, for a program, the back end is synced.
 #[derive(Debug)]
 pub(crate) struct SyncWaiter {
@@ -50,4 +57,11 @@ pub(crate) struct SyncWaiter {
     pub(crate) full: Option<Full>,
     /// The position up to which the log must be durable.
     pub(crate) lsn: Option<Lsn>,
+}
+
+impl SyncWaiter {
+    /// See [`SyncFor::is_for_program`].
+    pub(crate) fn is_for_program(&self) -> bool {
+        self.done.is_for_program()
+    }
 }
