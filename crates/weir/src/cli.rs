@@ -201,8 +201,10 @@ pub struct MountArguments {
     ///
     /// log: creating, renaming, linking, deleting and changes of modes, owners and times return at once. They are in the redo
     /// log, and SOURCE gets them in the background, many at a time: 'weir sync' waits for that. fsync does not wait for SOURCE.
-    /// sync: SOURCE gets each change before the call returns; so it is on every mount without a log. behind: as log, but the
-    /// changes are not in the log, and fsync waits until SOURCE has the names. Experimental.
+    /// sync: SOURCE gets each change before the call returns; so it is on every mount without a log, and by default where the
+    /// daemon cannot find files of a local SOURCE by handle (overlays; if it is not root): there, with log, a power cut can
+    /// lose synced data. behind: as log, but the changes are not in the log, and fsync waits until SOURCE has the names.
+    /// Experimental.
     #[arg(long, value_name = "WHEN")]
     pub names: Option<NamesChoice>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
