@@ -424,4 +424,36 @@ mod tests {
             assert!(!bench.engine.has_dirty(UNBOUND));
         }
     }
+
+    #[test]
+    fn a_failed_log_lets_files_be_changed_that_home_may_never_have() {
+        let mut bench = Bench::with_log();
+        bench.attach_unbound(UNBOUND);
+        bench.engine.made_as(UNBOUND, 7);
+        bench.write(UNBOUND, 0, 10);
+        let _ = bench.engine.sync(SYNC, UNBOUND, Durability::Data, bench.now);
+        bench.settle();
+        assert!(bench.replies.contains(&SYNC), "it is in the log");
+        bench.write(UNBOUND, 0, 20);
+        let again = RequestId(2_000_000);
+        let synced = bench.engine.sync(again, UNBOUND, Durability::Data, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        let scope = FreezeScope::changing(None, 0);
+        let frozen = bench.engine.freeze(FREEZE, UNBOUND, scope, bench.now);
+        assert_eq!(frozen, Outcome::Pending);
+        let mut replies = Vec::new();
+        bench.engine.dispatch();
+        while let Some(output) = bench.engine.next_output() {
+            match output {
+                Output::Log(LogCommand::Write { io, .. }) => {
+                    bench.engine.log_completed(io, Err(crate::ErrorKind::Io), bench.now);
+                }
+                Output::Reply { request, reply: Reply::Synced(Err(_)) | Reply::Frozen(Ok(())) } => {
+                    replies.push(request);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(replies, [again, FREEZE]);
+    }
 }

@@ -13,6 +13,7 @@ use crate::error::ErrorKind;
 use crate::journal::FileJournal;
 use crate::place::FileIx;
 use crate::time::Time;
+use crate::waiters::sync::SyncFor;
 
 impl Engine {
     /// Gives the engine a redo log, before anything is attached.
@@ -162,7 +163,8 @@ impl Engine {
         self.fail_unbound_syncs(kind, now);
     }
 
-    /// The log has failed: programs do not wait for files that home may never have. Nothing of these was acknowledged.
+    /// The log has failed: programs do not wait for files that home may never have. Their syncs fail; what is to be done to a
+    /// file need not have the log freed of it any more.
     fn fail_unbound_syncs(&mut self, kind: ErrorKind, now: Time) {
         let files = self.cache.files.iter().filter(|(_, file)| file.unbound);
         let unbound: Vec<FileIx> = files.map(|(ix, _)| ix).collect();
@@ -170,13 +172,19 @@ impl Engine {
             let of_file = &mut self.cache.files[file];
             let syncs = of_file.waiters.syncs.iter_mut();
             let mut ended = Vec::new();
-            for sync in syncs.filter(|sync| sync.is_for_program()) {
-                (sync.remaining, sync.syncing_home, sync.awaits_repair) = (0, false, false);
-                ended.push(sync.id);
+            for sync in syncs {
+                let for_program = sync.is_for_program();
+                if for_program || sync.done == (SyncFor::Freeze { revokes: true }) {
+                    (sync.remaining, sync.syncing_home, sync.awaits_repair) = (0, false, false);
+                    ended.push((sync.id, for_program));
+                }
             }
-            of_file.home.sync_next.retain(|id| !ended.contains(id));
-            for id in ended {
-                self.fail_sync(file, id, kind);
+            of_file.home.sync_next.retain(|id| ended.iter().all(|(ended, _)| ended != id));
+            for (id, for_program) in ended {
+                match for_program {
+                    true => self.fail_sync(file, id, kind),
+                    false => self.advance_sync(file, id),
+                }
             }
             self.progress(file, now);
         }
