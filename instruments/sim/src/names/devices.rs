@@ -134,7 +134,7 @@ impl Life {
                 self.redo(node, &identity, from, until, tally)?;
             }
             Flight::Sized { node, size, version, at_home: false } => {
-                let inode = self.inodes.of(node).filter(|_| !self.is_kept_back(node));
+                let inode = self.inodes.of(node).filter(|_| !self.unbound.contains(&node));
                 match inode.and_then(|inode| self.home.files.get_mut(&inode)) {
                     Some(file) => file.set_size(size, version),
                     None => drop(self.sizes.insert(node, (size, version))),
@@ -166,11 +166,6 @@ impl Life {
             }
         }
         self.drain(tally)
-    }
-
-    /// Whether home does not have a file, or the log does not name it yet.
-    fn is_kept_back(&self, node: NodeId) -> bool {
-        !self.tree.is_bound(node) || self.made.iter().any(|made| made.node == node)
     }
 
     fn settled(&mut self, result: Result<(), ErrorKind>) {

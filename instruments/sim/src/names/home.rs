@@ -203,10 +203,13 @@ impl Home {
 
     /// What is left when the daemon is killed.
     pub(super) fn kill(&self, rng: &mut Rng) -> Home {
-        let files = self.files.iter().map(|(&inode, file)| (inode, file.kill(rng))).collect();
-        let mut home = self.restarted(self.seen.clone(), files);
+        let files = self.files.iter().map(|(&inode, file)| (inode, file.kill(rng)));
+        let files: BTreeMap<_, _> = files.collect();
+        let mut home = self.restarted(self.seen.clone(), files.clone());
         (home.durable, home.unsettled) = (self.durable.clone(), self.unsettled.clone());
         home.settled = self.settled;
+        // If the power goes later, files are back whose removal is not durable.
+        home.files = files;
         home
     }
 

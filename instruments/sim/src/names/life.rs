@@ -131,6 +131,9 @@ pub(super) struct Life {
     pub(super) waiting: BTreeMap<RequestId, Waiting>,
     /// Files with a change under way.
     pub(super) busy: BTreeSet<NodeId>,
+    /// Files that home does not have, or that the log does not name yet. The tree does not tell: it forgets names that are home
+    /// while a file is used.
+    pub(super) unbound: BTreeSet<NodeId>,
     /// Sizes that files are to have when home has them, each with the change that gave it.
     pub(super) sizes: BTreeMap<NodeId, (usize, u32)>,
     /// Commands of which the tree is told when the log has what they made.
@@ -214,6 +217,7 @@ impl Life {
             next_request: 0,
             waiting: BTreeMap::new(),
             busy: BTreeSet::new(),
+            unbound: BTreeSet::new(),
             sizes: BTreeMap::new(),
             made: Vec::new(),
             uncommitted: None,
@@ -245,6 +249,9 @@ impl Life {
                 .seen
                 .renumbered(|inode| self.inodes.node(inode).expect("it was numbered just now")),
         );
+        // A recovery made all removals durable.
+        let seen = &self.home.seen;
+        self.home.files.retain(|&inode, _| seen.inode(inode).is_some());
         for (&inode, file) in &mut self.home.files {
             let history = file.begin_history();
             let node = self.inodes.node(inode).expect("it was numbered just now");
@@ -449,7 +456,7 @@ impl Life {
         if self.engine.is_attached(file) {
             return self.engine_attach_again(file);
         }
-        let inode = self.inodes.of(node).filter(|_| self.tree.is_bound(node));
+        let inode = self.inodes.of(node).filter(|_| !self.unbound.contains(&node));
         let Some(inode) = inode else { return };
         self.engine.attach(file, self.attributes_of(inode));
         self.engine.identify(file, &identity(inode));

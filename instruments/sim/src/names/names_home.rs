@@ -175,6 +175,7 @@ impl Life {
 
     /// The bytes of a file may go home now.
     fn bind(&mut self, node: NodeId, inode: NodeId) {
+        self.unbound.remove(&node);
         if let Some((size, version)) = self.sizes.remove(&node)
             && let Some(file) = self.home.files.get_mut(&inode)
             && size > 0

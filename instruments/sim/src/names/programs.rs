@@ -219,6 +219,7 @@ impl Life {
                 };
                 self.engine.attach(file, home);
                 self.engine.set_unbound(file);
+                self.unbound.insert(node);
                 self.engine.made_as(file, node.0);
             }
             Change::Rename { node, replaced: Some(replaced), .. } if node != replaced => {
@@ -247,7 +248,7 @@ impl Life {
 
     fn lost_name(&mut self, node: NodeId) {
         if self.seen.now().names_of(node).next().is_none() {
-            if !self.tree.is_bound(node) {
+            if self.unbound.remove(&node) {
                 // It never will be at home. Requests for it end.
                 self.engine.bound(file_id(node), self.now);
             }
@@ -304,7 +305,7 @@ impl Life {
         self.tell(|| format!("truncation of {node:?} from {before} to {size}"));
         self.busy.insert(node);
         let request = self.request(Waiting::Size { node, size, version });
-        let scope = FreezeScope::changing(None, size.min(before) as u64);
+        let scope = FreezeScope::changing(None, size as u64);
         match self.engine.freeze(request, file_id(node), scope, self.now) {
             Outcome::Pending => Ok(()),
             Outcome::Done(result) => self.take(request, Reply::Frozen(result), tally),
@@ -366,7 +367,7 @@ impl Life {
     fn forget(&mut self, rng: &mut Rng) -> Result<(), Broken> {
         if let Some(node) = self.file(rng)
             && !self.busy.contains(&node)
-            && self.tree.is_bound(node)
+            && !self.unbound.contains(&node)
             && !self.waiting.values().any(|waiting| waiting.is_about(node))
         {
             self.tell(|| format!("{node:?} is forgotten"));
