@@ -27,10 +27,11 @@ fn names_and_data_are_as_promised_after_any_cut() {
 /// 38: a sync of a file forgot that it waits for names. 115: the log's tail passed the name of an inode that later records were
 /// about. 204: the log of a removed file's data was freed before its removal was durable. 15, 74, 157 and 220: the simulation
 /// itself kept back a truncation of a file whose name the tree had forgotten meanwhile. 958: it lost a file at a kill whose
-/// removal was not durable.
+/// removal was not durable. 540: the log's tail passed what made a file, because the file was removed again; the record of the removal was
+/// not durable yet.
 #[test]
 fn seeds_that_found_something_pass() {
-    for seed in [15, 38, 74, 115, 157, 204, 220, 229, 958] {
+    for seed in [15, 38, 74, 115, 157, 204, 220, 229, 540, 958] {
         run_all(seed..seed + 1, &Plan::new()).unwrap_or_else(|(_, broken)| {
             panic!("seed {seed}: {broken}");
         });
@@ -46,7 +47,7 @@ fn one_seed_is_one_run() {
 /// The invariant that is found broken when a rule is.
 fn found(rule: Undo) -> Option<u8> {
     let plan = Plan { undone: vec![rule], ..Plan::new() };
-    let seeds = if rule == Undo::NameAtOnce { 116..117 } else { 0..12 };
+    let seeds = if rule == Undo::NameAtOnce { 190..191 } else { 0..12 };
     let (_, broken) = run_all(seeds, &plan).expect_err("a rule is broken");
     broken.invariant()
 }

@@ -94,7 +94,10 @@ impl Engine {
         if log.names.freed_after.is_some_and(|last| !log.shared.is_durable(last)) {
             return self.commit_group();
         }
-        if let Some(commit) = log.shared.checkpoint(bytes) {
+        if !log.names.needs.is_empty() && log.shared.is_half_full() {
+            self.commit_group();
+        }
+        if let Some(commit) = self.journal_mut().shared.checkpoint(bytes) {
             let io = self.log_command(commit);
             self.journal_mut().superblock = Some(io);
         }

@@ -108,13 +108,29 @@ impl Engine {
         Ok(lsn)
     }
 
-    /// The log is needed for names from this position on; `None` if it is not.
+    /// The log is needed for names from this position on; `None` if it is not. That counts when the changes that say so are
+    /// durable: one of them may remove what an earlier one made, and until then the earlier one may have to be replayed.
     pub fn names_need(&mut self, from: Option<Lsn>, now: Time) {
         self.clock = now;
         let Some(log) = &mut self.journal else { return };
         // What is not logged may be placed with a record that is free by now.
         let from = from.map(|from| from.max(log.shared.freed_to()));
-        log.shared.keep_from(from);
+        let kept = log.shared.kept_from();
+        let is_later = kept.is_some_and(|kept| from.is_none_or(|from| from > kept));
+        match log.names.last.filter(|&last| is_later && !log.shared.is_durable(last)) {
+            Some(last) => {
+                let is_less = |queued: Option<Lsn>| match (from, queued) {
+                    (Some(from), queued) => queued.is_none_or(|queued| queued > from),
+                    (None, _) => false,
+                };
+                log.names.needs.take(|after, &(_, queued)| after == last || is_less(queued));
+                log.names.needs.push(last, (last, from));
+            }
+            None => {
+                log.names.needs.take_all();
+                log.shared.keep_from(from);
+            }
+        }
         self.pump_log(now);
     }
 
@@ -135,6 +151,9 @@ impl Engine {
         let Some(log) = self.journal.as_mut().filter(|log| log.is_usable()) else { return true };
         if log.shared.tail() > upto {
             return true;
+        }
+        if !log.names.needs.is_empty() {
+            self.commit_group();
         }
         // The tail is where a group begins: the next one.
         self.advance_tail(1);
@@ -173,6 +192,13 @@ impl Engine {
 
     /// The log is durable up to `durable`: answers those that waited for that.
     pub(crate) fn names_committed(&mut self, durable: Lsn) {
+        let log = self.journal_mut();
+        if let Some((after, from)) = log.names.needs.ready(durable).pop() {
+            // Records that came later are needed until somebody says otherwise.
+            let later = log.names.last.filter(|&last| last > after).map(|_| after);
+            let from = from.or(later).map(|from| from.max(log.shared.freed_to()));
+            log.shared.keep_from(from);
+        }
         for request in self.journal_mut().names.waiting.ready(durable) {
             self.reply(request, Reply::Synced(Ok(())));
         }
@@ -396,6 +422,8 @@ mod tests {
                             assert!(for_home.is_ok(), "{for_home:?}");
                             bench.engine.names_need(None, bench.now);
                             bench.settle();
+                            assert!(!bench.log.is_empty(), "the last record is to be durable");
+                            bench.end_log(Ok(()));
                             assert!(!bench.log.is_empty(), "the tail advances");
                             bench.end_log(Ok(()));
                             assert!(bench.engine.journal_mut().shared.tail() > first);
@@ -412,6 +440,31 @@ mod tests {
             }
         }
         panic!("a log of one MiB takes all of these");
+    }
+
+    #[test]
+    fn what_a_change_makes_needless_is_needed_until_the_change_is_durable() {
+        let mut bench = Bench::new();
+        let node = bench.make();
+        let made = bench.log(node);
+        assert_eq!(bench.engine.commit_names(REQUEST, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_log(Ok(()));
+        // The node is removed before home had it.
+        let removed = bench.log(node);
+        bench.engine.names_need(None, bench.now);
+        assert!(!bench.engine.free_names_log(made, bench.now));
+        bench.settle();
+        assert_eq!(bench.engine.journal_mut().shared.kept_from(), Some(made));
+        let later = bench.log(node);
+        bench.end_log(Ok(()));
+        assert!(removed < bench.engine.names_durable() && later >= bench.engine.names_durable());
+        let kept = bench.engine.journal_mut().shared.kept_from();
+        assert!(kept.is_some_and(|kept| made < kept && kept <= later), "{kept:?}");
+        assert!(!bench.engine.free_names_log(made, bench.now));
+        bench.settle();
+        bench.end_log(Ok(()));
+        assert!(bench.engine.log_tail() > made);
     }
 
     #[test]

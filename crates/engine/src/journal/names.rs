@@ -18,6 +18,9 @@ pub(crate) struct Names {
     /// The last record when the last sync of home began that frees the log of removed files' data. Home need not know of the
     /// removals: the log is freed when this record is durable, too.
     pub(crate) freed_after: Option<Lsn>,
+    /// From where on the log is needed for names when a record, which is repeated here, is durable. A change can make earlier
+    /// ones needless: they are needed until it is durable itself.
+    pub(crate) needs: AfterLsn<(Lsn, Option<Lsn>)>,
     /// Requests that wait for a record to be durable.
     pub(crate) waiting: AfterLsn<RequestId>,
 }
