@@ -110,12 +110,7 @@ impl FileSystem {
                 let result = self.finish_making(made).map(|()| Answer::Made(lsn));
                 behind.ended(id, result, Duration::ZERO);
             }
-            Some(Job::Commit) => {
-                let fs = Arc::clone(self);
-                self.shard.commit_names_later(move |committed| {
-                    fs.write_behind.as_ref().expect("it is what commits").committed(committed);
-                });
-            }
+            Some(Job::Commit) => self.commit_names(),
             Some(Job::AskRoom) => behind.room_is(self.statfs(NodeId::ROOT).ok()),
             Some(Job::Settle) => {
                 let _ = self.settle_names_begun(behind);
@@ -447,6 +442,14 @@ impl FileSystem {
         settled
     }
 
+    /// Has the log written, and tells the tree.
+    fn commit_names(self: &Arc<Self>) {
+        let fs = Arc::clone(self);
+        self.shard.commit_names_later(move |committed| {
+            fs.write_behind.as_ref().expect("it is what commits").committed(committed);
+        });
+    }
+
     /// Brings all names home, durably, so that the log is not needed for them. Blocks.
     ///
     /// # Errors
@@ -459,7 +462,11 @@ impl FileSystem {
             behind.wait(&Awaited::All)?;
             match behind.begin_settling() {
                 Settling::Done => return Ok(()),
-                Settling::UnderWay => thread::sleep(SETTLE_PAUSE),
+                Settling::UnderWay => {
+                    // What was made at home has more for the log. The threads that bring names home may have ended.
+                    self.commit_names();
+                    thread::sleep(SETTLE_PAUSE);
+                }
                 Settling::Begun => self.settle_names_begun(behind)?,
             }
         }
