@@ -283,6 +283,13 @@ expect_same_tree() {
         fail "$1 is not as wanted (<: got, >: wanted):"$'\n'"$(head -n 20 <<<"$difference")"
 }
 
+# mkfs_btrfs [OPTION...] IMAGE: mkfs.btrfs looks for the backing files of all loop devices that are mounted, and fails if one has
+# no path here, as those of emulated disks, which other tests may have at the moment. So it is run where none is mounted.
+mkfs_btrfs() {
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    unshare --mount sh -c 'awk "\$1 ~ /^.dev.loop/ { print \$2 }" /proc/self/mounts | xargs -r -n 1 umount -l; exec mkfs.btrfs "$@"' sh "$@"
+}
+
 # loop_filesystem IMAGE SIZE DIRECTORY MKFS [OPTION...]: makes a file system in a file and mounts it.
 loop_filesystem() {
     local image=$1 size=$2 directory=$3

@@ -375,7 +375,7 @@ END
         need_filesystem btrfs
         need_command mkfs.btrfs losetup blkid
         truncate -s 256M "$WORK/image"
-        mkfs.btrfs -q "$WORK/image" 2>/dev/null
+        mkfs_btrfs -q "$WORK/image" 2>/dev/null
         attach "$WORK/image"
         chmod 600 "$WORK/image"
         before=$(hash_of "$WORK/image")

@@ -38,7 +38,9 @@ case $case in
     *)
         need_filesystem "$case"
         need_command "mkfs.$case"
-        loop_filesystem "$WORK/image" 400M "$base" "mkfs.$case"
+        mkfs=mkfs.$case
+        [ "$case" != btrfs ] || mkfs=mkfs_btrfs
+        loop_filesystem "$WORK/image" 400M "$base" "$mkfs"
         ;;
 esac
 source=$base/source
