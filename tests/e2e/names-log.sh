@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -255,6 +255,50 @@ log-full-of-data)
     [ -e "$MNT/after" ] && [ -e "$MNT/before-1" ] || fail "$(ls "$MNT")"
     "$WEIR" umount "$MNT"
     umount "$SRC"
+    ;;
+number-of-a-removed-file)
+    # An ordinary user's daemon finds files by path. Home has few inodes free, so that names are changed there at once, and gives
+    # the inode number of the removed file to the next one.
+    need_command setpriv fusermount3 mkfs.ext4
+    loop_filesystem "$WORK/image" 512M "$WORK/under" mkfs.ext4 -q
+    SRC=$WORK/under/src
+    mkdir "$SRC"
+    head -c 65536 /dev/zero >"$SRC/old"
+    chown nobody "$SRC/old"
+    chmod 755 "$WORK"
+    mount_by nobody
+    weir mount "$SRC" "$MNT" --names log --dirty-expire 1h --fetch lazy --log-file "$DAEMON_LOG"
+    as_user nobody python3 - "$MNT" >"$WORK/reused" <<'EOF'
+import os, sys, time
+mount = sys.argv[1]
+old = os.open(f"{mount}/old", os.O_RDWR)
+for number in range(0, 16, 2):
+    os.pwrite(old, b"of the removed file", number * 4096 + 100)
+os.fsync(old)
+inode = os.fstat(old).st_ino
+os.unlink(f"{mount}/old")
+os.close(old)
+directory = os.open(mount, os.O_RDONLY)
+os.fsync(directory)
+time.sleep(1)
+for number in range(8):
+    new = os.open(f"{mount}/new{number}", os.O_CREAT | os.O_RDWR)
+    os.write(new, b"n" * 200)
+    os.fsync(new)
+    os.pwrite(new, b"mine", 20)
+    os.fsync(new)
+    if os.fstat(new).st_ino == inode:
+        print("reused")
+os.fsync(directory)
+EOF
+    grep -q reused "$WORK/reused" || fail "home gave no new file the removed file's inode number, so the test is void"
+    kill -9 "$(pgrep -o -f "mount $SRC $MNT")"
+    soon umount -l "$MNT" 2>/dev/null
+    weir recover "$SRC"
+    for number in 0 1 2 3 4 5 6 7; do
+        ! grep -q "of the removed file" "$SRC/new$number" || fail "new$number has the removed file's data"
+    done
+    soon umount "$WORK/under" 2>/dev/null
     ;;
 two-names)
     # On an overlay, files with two names, of which one is removed: what is done by the other one, and synced, is recovered.

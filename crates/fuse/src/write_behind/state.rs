@@ -864,8 +864,8 @@ impl State {
         conflicts.iter().map(describe).collect()
     }
 
-    /// Somebody waits for home, which is given what is durable in the log: that is committed now. Who waits for nothing does
-    /// not ask for this: on a disk each commit costs a revolution, in which nobody else is served.
+    /// Somebody waits until home has something. Home is given only what is durable in the log, so the log is written now. It is
+    /// not called where nothing has to be waited for: on a hard disk each write of the log takes a revolution.
     fn commit_for_home(&mut self) {
         if let Some(log) = &mut self.log {
             log.is_awaited |= log.uncommitted.is_some();

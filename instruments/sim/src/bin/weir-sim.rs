@@ -66,7 +66,7 @@ struct NamesArguments {
     /// Run the seeds from A up to, not including, B.
     #[arg(long, value_name = "A..B", value_parser = parse_range, conflicts_with = "cuts")]
     seeds: Option<Range<u64>>,
-    /// Run seeds from 0 on until there were so many cuts.
+    /// Run seeds from 0 on until N cuts were made.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     cuts: u64,
     /// Break this rule on purpose, to show that the checks find it. Can be repeated, or given as a list with commas.

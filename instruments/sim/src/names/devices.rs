@@ -83,7 +83,7 @@ impl Life {
     ) -> Result<(), ErrorKind> {
         if self.home_fails(rng) && !self.home.files.is_empty() {
             let nth = rng.below(self.home.files.len() as u64) as usize;
-            let file = self.home.files.values_mut().nth(nth).expect("there are so many");
+            let file = self.home.files.values_mut().nth(nth).expect("it is less than their number");
             file.drop_some(rng);
         }
         let errors = self.home.files.values_mut().map(|file| file.take_system_error(by));

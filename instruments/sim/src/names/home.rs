@@ -1,4 +1,4 @@
-//! Home: directories and files that forget. Each change of names is done at once for whoever looks, and is durable when a
+//! Home: directories and files that lose what was not synced. Each change of names can be seen at once, and is durable when a
 //! sync that began after it has succeeded. When the power goes, each change that is not durable is there or not,
 //! within what file systems guarantee: changes of the names of one inode take effect in their order, and nothing is there
 //! whose directory is not. A sync of one file makes its names durable, too (as on ext4, xfs and btrfs). Bytes are kept or lost
@@ -39,7 +39,7 @@ impl Refusal {
         Refusal { code, left: if is_lasting { u32::MAX } else { rng.between(1, 12) as u32 } }
     }
 
-    /// Whether it concerns a change: what needs no room goes on when there is none.
+    /// Whether it refuses a change: without room, removals and changes of attributes are still done.
     fn concerns(self, change: &Change) -> bool {
         match (self.code, change) {
             (ENOSPC | EDQUOT, Change::Remove { .. } | Change::Set { .. }) => false,

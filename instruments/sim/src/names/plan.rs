@@ -9,7 +9,7 @@ pub struct Plan {
     pub lives: u32,
     /// Operations of programs in each.
     pub operations: u32,
-    /// On average one of so many requests is followed by a crash of a copy of the devices.
+    /// On average one request in `sparse` is followed by a crash of a copy of the devices.
     pub sparse: u64,
     /// Rules that are broken on purpose.
     pub undone: Vec<Undo>,

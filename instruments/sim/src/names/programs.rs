@@ -12,7 +12,7 @@ use super::undo::Undo;
 use crate::crash::edit::Edit;
 use crate::rng::Rng;
 
-/// Nothing is made when there are so many.
+/// Most nodes: with this many, programs make no others.
 const NODES_MAX: usize = 24;
 /// Longest file, bytes.
 const FILE_BYTES_MAX: u64 = 12 << 10;
@@ -134,7 +134,7 @@ impl Life {
     }
 
     fn change(&mut self, change: Change, tally: &mut Tally) -> Result<(), Broken> {
-        // An exchange of a name with itself does nothing, and is none for the tree.
+        // To exchange a name with itself does nothing; the tree is not asked for it.
         if let Change::Exchange { one, other } = &change
             && one.0 == other.0
         {
