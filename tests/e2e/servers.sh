@@ -27,8 +27,10 @@ mariadb)
     need_command mariadbd mariadb mariadb-install-db
     clients=4 rounds=100
     if [ -n "$LONG" ]; then rounds=3000; fi
-    mkdir "$WORK/sockets"
+    mkdir "$WORK/sockets" "$WORK/tmp"
     socket=$WORK/sockets/s
+    # A server removes the temporary tables of all others in its TMPDIR when it starts.
+    export TMPDIR=$WORK/tmp
     sql() { mariadb --no-defaults -u root -S "$socket" --batch --skip-column-names "$@"; }
     # start DIRECTORY [UNDER...]
     start() {

@@ -70,7 +70,7 @@ impl Shard {
     /// Puts a file in the lane under a number that no other file has. The board then shows its size, its grant
     /// and its pages; the caller sets its mode. Says whether the file is attached.
     pub fn share(&self, file: FileId, slot: u32) -> bool {
-        self.core.lock().engine.share(file, slot)
+        self.core.event(Thread::Holding, |state, now| state.engine.share(file, slot, now))
     }
 
     /// Takes a file out of the lane. When this returns, the board shows nothing of the file, and the number may

@@ -29,7 +29,7 @@ impl World {
             return false;
         }
         let Some(slot) = self.lane.take() else { return false };
-        assert!(self.engine.share(file, slot), "a usable file is attached");
+        assert!(self.engine.share(file, slot, self.now), "a usable file is attached");
         self.files.get_mut(&file).expect("usable").slot = Some(slot);
         self.trace.line(format_args!("share {file:?} {slot}"));
         true

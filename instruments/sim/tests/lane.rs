@@ -44,8 +44,8 @@ impl Rig {
         board.add_client(Arc::clone(&region));
         let mut engine = Engine::new(config, pool).unwrap();
         engine.attach(FILE, home);
-        assert!(engine.share(FILE, SLOT));
         let now = Time::from_millis(1000);
+        assert!(engine.share(FILE, SLOT, now));
         Rig { engine, view, region, now, reserved: Ok(()), refused: 0 }
     }
 
@@ -194,11 +194,34 @@ fn a_number_given_to_another_file_shows_nothing_of_the_first() {
     rig.engine.unshare(FILE, SLOT);
     let other = FileId(2);
     rig.engine.attach(other, home(2));
-    assert!(rig.engine.share(other, SLOT));
+    assert!(rig.engine.share(other, SLOT, rig.now));
     assert_eq!(rig.view.size(SLOT), 2 * PAGE);
     assert!((0..4).all(|page| !rig.look(page)));
-    assert!(rig.engine.share(FILE, SLOT + 1), "its pages are back where it is now");
+    assert!(rig.engine.share(FILE, SLOT + 1, rig.now), "its pages are back where it is now");
     rig.engine.check_invariants();
     let mut bytes = [0; PAGE_BYTES];
     assert!(rig.view.read_into(SLOT + 1, 3, 0, &mut bytes).is_some());
+}
+
+/// Writes over a dirty page ask for no space, and programs may post only where space is known to be.
+#[test]
+fn a_file_written_before_home_had_it_may_be_posted_to_when_it_enters_the_lane_after() {
+    let mut rig = Rig::new(home(0));
+    rig.engine.unshare(FILE, SLOT);
+    let (dense, holed) = (FileId(2), FileId(3));
+    for (file, offset) in [(dense, 0), (holed, 2 * PAGE)] {
+        rig.engine.attach(file, home(0));
+        rig.engine.set_unbound(file);
+        let written =
+            rig.engine.write(RequestId(9), file, offset, b"start", Durability::None, rig.now);
+        assert!(matches!(written, Outcome::Pending | Outcome::Done(Ok(()))));
+        rig.settle();
+        rig.engine.bound(file, rig.now);
+        assert!(rig.engine.has_dirty(file));
+    }
+    assert!(rig.engine.share(dense, SLOT, rig.now));
+    assert!(rig.engine.share(holed, SLOT + 1, rig.now));
+    rig.settle();
+    assert_eq!(rig.view.grant(SLOT), PAGE);
+    assert_eq!(rig.view.grant(SLOT + 1), 0, "holes stay holes");
 }

@@ -17,6 +17,7 @@ use crate::command::FileId;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::place::{Piece, pieces};
+use crate::time::Time;
 
 /// Pages published when a file enters the lane; the others are published when they are next read or written.
 const PAGES_AT_ONCE_MAX: usize = 1024;
@@ -24,7 +25,8 @@ const PAGES_AT_ONCE_MAX: usize = 1024;
 impl Engine {
     /// Puts an attached file in the lane, in a slot that no other file has. Its size and grant are on the board from then
     /// on. Returns whether the file is attached.
-    pub fn share(&mut self, file: FileId, slot: u32) -> bool {
+    pub fn share(&mut self, file: FileId, slot: u32, now: Time) -> bool {
+        self.clock = now;
         let Some(ix) = self.cache.files.find(file) else { return false };
         let board =
             Arc::clone(self.cache.pool.board().expect("there is a lane only over shared frames"));
@@ -36,6 +38,7 @@ impl Engine {
                 frame.publish(slot, page.number);
             }
         }
+        self.reserve_written(ix);
         true
     }
 

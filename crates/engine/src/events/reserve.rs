@@ -23,6 +23,9 @@ const AHEAD_BYTES_MAX: u64 = 32 << 20;
 /// No space is reserved ahead for files smaller than this: most never grow further.
 const AHEAD_FILE_BYTES_MIN: u64 = 64 << 10;
 
+/// Pages of a file that are looked at, one by one, to find out whether the file has holes.
+const PAGES_LOOKED_AT_MAX: u64 = 1024;
+
 impl Engine {
     /// The first part `[from, to)` of the pages of a write to `[offset, end)` that is not known to
     /// be allocated at home.
@@ -60,20 +63,34 @@ impl Engine {
         self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
     }
 
-    /// Asks for space for what was written to a file in the lane before home had it, if it has no holes: programs may post
-    /// only up to where space is known to be.
+    /// Asks for space for what was written to a file in the lane before home had it: programs may post only up to where
+    /// space is known to be, and writes over dirty pages ask for none. The file's holes stay holes.
     pub(crate) fn reserve_written(&mut self, file: FileIx) {
-        let of_file = &mut self.cache.files[file];
+        let of_file = &self.cache.files[file];
         let to = of_file.size().next_multiple_of(PAGE);
-        let is_dense = to > 0 && of_file.dirty_pages as u64 == to / PAGE;
-        let asks = of_file.slot().is_some() && is_dense && of_file.is_reservable();
-        if !asks || of_file.home.ahead.in_flight {
+        let Some((from, _)) = of_file.first_unreserved(0, to) else { return };
+        let is_asked = of_file.slot().is_some() && !of_file.unbound;
+        if !is_asked || of_file.home.ahead.in_flight || !self.is_dirty_throughout(file, from, to) {
             return;
         }
+        let of_file = &mut self.cache.files[file];
         of_file.home.ahead.in_flight = true;
         let (id, epoch) = (of_file.id, of_file.home.ahead.epoch);
-        let io = self.device.next_io(Io::ReserveAhead { file, from: 0, to, epoch });
-        self.issue(Command::Reserve { io, file: id, offset: 0, len: to });
+        let io = self.device.next_io(Io::ReserveAhead { file, from, to, epoch });
+        self.issue(Command::Reserve { io, file: id, offset: from, len: to - from });
+    }
+
+    /// Whether all pages of `[from, to)` are dirty. May say no if they are many and the file has clean ones, too.
+    fn is_dirty_throughout(&self, file: FileIx, from: u64, to: u64) -> bool {
+        if self.cache.files[file].dirty_pages as u64 == to / PAGE {
+            return true;
+        }
+        let mut pages = from / PAGE..to / PAGE;
+        let is_dirty = |number| {
+            let page = self.cache.pages.find(file, number);
+            page.is_some_and(|page| self.cache.pages[page].dirty_seq != 0)
+        };
+        to / PAGE - from / PAGE <= PAGES_LOOKED_AT_MAX && pages.all(is_dirty)
     }
 
     /// A reservation ended: the write continues or fails.
