@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -26,6 +26,11 @@ recover() {
     for text in "$@"; do
         grep -q -F "$text" "$WORK/said" || fail "recovery does not say '$text': $(cat "$WORK/said")"
     done
+}
+
+# Whether no data is on its way to SOURCE.
+all_clean() {
+    [ "$(status "$MNT" stats.dirty_pages)" = 0 ]
 }
 
 # From then on SOURCE has what was made, and the log knows nothing of it.
@@ -396,6 +401,75 @@ listing-commits-nothing)
     "$WEIR" umount "$MNT"
     expect_equal "left in SOURCE" "$(ls "$SRC")" ""
     counts "$groups groups for 100 directories"
+    ;;
+unnamed-files)
+    # O_TMPFILE. By a power cut: what got a name and was synced after that is there under it, whether its data was synced before
+    # or not; of what got none nothing is left.
+    start_disk none 512M ext4
+    mount "$DISK_DEVICE" "$SRC"
+    mkdir "$SRC/d"
+    sync -f "$SRC"
+    cut=0
+    for name in early late changed early late changed; do
+        cut=$((cut + 1))
+        rm -f "$SRC"/d/*
+        mount_weir_foreground "$SRC" "$MNT" --log-size 2M
+        inodes=$(stat -f -c %d "$MNT")
+        exec 7> >(exec python3 -c '
+import os, sys, time
+
+at = sys.argv[1]
+
+def unnamed(content):
+    fd = os.open(at, os.O_RDWR | os.O_TMPFILE, 0o600)
+    os.write(fd, content)
+    return fd
+
+def name(fd, name):
+    os.link(f"/proc/self/fd/{fd}", f"{at}/{name}", src_dir_fd=fd)
+
+never, file = unnamed(b"never" * 5000), unnamed(b"content" * 1000)
+os.fsync(never)
+# The sync of another file would make names durable, too.
+if sys.argv[3] != "late":
+    os.fsync(file)
+name(file, sys.argv[3])
+if sys.argv[3] == "changed":
+    os.pwrite(file, b"x" * 3, 1)
+os.fsync(file)
+print("synced", file=open(sys.argv[2], "w"), flush=True)
+sys.stdin.read()
+' "$MNT/d" "$WORK/synced-$cut" "$name")
+        program=$!
+        soon test -s "$WORK/synced-$cut" || fail "cut $cut: the program does not get on"
+        "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
+        kill -9 "$WEIR_PID"
+        wait "$WEIR_PID" 2>/dev/null || true
+        exec 7>&-
+        wait "$program" || true
+        umount -l "$MNT"
+        umount_soon "$SRC"
+        "$BENCH" disk restore --dir "$DISK"
+        mount "$DISK_DEVICE" "$SRC"
+        recover
+        expect_equal "cut $cut: names" "$(ls "$SRC/d")" "$name"
+        case $name in changed) start=cxxxent ;; *) start=content ;; esac
+        expect_equal "cut $cut: $name" "$(head -c 7 "$SRC/d/$name") $(stat -c %s "$SRC/d/$name")" "$start 7000"
+    done
+    # None is left when nobody has it open any more, home or in memory.
+    mount_log
+    python3 -c '
+import os, sys
+for _ in range(300):
+    fd = os.open(sys.argv[1], os.O_RDWR | os.O_TMPFILE, 0o600)
+    os.write(fd, b"x" * 100000)
+    os.close(fd)
+' "$MNT/d"
+    soon all_clean || fail "data of files without names is kept: $("$WEIR" status "$MNT")"
+    "$WEIR" umount "$MNT"
+    [ "$(stat -f -c %d "$SRC")" -ge "$inodes" ] || fail "inodes of files without names are left: $(stat -f "$SRC")"
+    umount "$SRC"
+    stop_disk
     ;;
 renamed-while-removed)
     # On an overlay, files with two names: one is renamed while SOURCE removes the other, half a second after it was removed.

@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::listings::Position;
 use crate::ops::names::{Found, Place};
+use crate::ops::open::Opened;
 use crate::reply::Reply;
 use crate::transport::WRITE_BYTES_MAX;
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
@@ -45,6 +46,7 @@ impl Call<'_> {
             | Operation::CopyRange { .. } => self.run_on_data(operation),
             Operation::Open { .. }
             | Operation::Create { .. }
+            | Operation::CreateUnnamed { .. }
             | Operation::Release { .. }
             | Operation::OpenDirectory
             | Operation::List { .. }
@@ -169,12 +171,11 @@ impl Call<'_> {
             }),
             Operation::Create { name, mode, umask, flags } => {
                 let new = Place { parent: node, name };
-                let then = Arc::clone(fs);
-                fs.create(caller, new, mode, umask, flags, move |created| {
-                    reply.send(created.map(|(attributes, opened)| {
-                        answer::created(&attributes, valid(&then, &attributes), &opened)
-                    }));
-                });
+                let done = created(fs, reply);
+                fs.create(caller, new, mode, umask, flags, done);
+            }
+            Operation::CreateUnnamed { mode, umask, flags } => {
+                fs.create_unnamed(caller, node, mode, umask, flags, created(fs, reply));
             }
             Operation::Release { handle } => {
                 fs.close(handle);
@@ -224,6 +225,19 @@ impl Call<'_> {
     fn entry(self, entry: Result<Attributes, Errno>) {
         let fs = self.fs;
         self.reply.send(entry.map(|found| answer::entry(&found, valid(fs, &found))));
+    }
+}
+
+/// Answers a request that makes a file and opens it.
+fn created(
+    fs: &Arc<FileSystem>,
+    reply: Reply,
+) -> impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static {
+    let fs = Arc::clone(fs);
+    move |created| {
+        reply.send(created.map(|(attributes, opened)| {
+            answer::created(&attributes, valid(&fs, &attributes), &opened)
+        }));
     }
 }
 

@@ -84,6 +84,15 @@ pub enum NameCommand<'a, T> {
         /// For whom.
         creator: Creator,
     },
+    /// open(2) with O_TMPFILE, for a name to be given later. The answer is the new file, open for reading and writing.
+    MakeUnnamed {
+        /// The directory whose file system and group it gets.
+        directory: T,
+        /// Permission bits, as the program gave them.
+        mode: u32,
+        /// For whom.
+        creator: Creator,
+    },
     /// link(2). A symbolic link is linked itself.
     Link {
         /// What gets one more name.
@@ -167,7 +176,8 @@ impl<T> NameCommand<'_, T> {
             NameCommand::MakeDirectory { creator, .. }
             | NameCommand::MakeNode { creator, .. }
             | NameCommand::MakeSymlink { creator, .. }
-            | NameCommand::MakeFile { creator, .. } => Some(*creator),
+            | NameCommand::MakeFile { creator, .. }
+            | NameCommand::MakeUnnamed { creator, .. } => Some(*creator),
             _ => None,
         }
     }

@@ -523,6 +523,11 @@ impl Shard {
         self.core.lock().engine.has_dirty(file)
     }
 
+    /// A file got another name at home, not by way of the log: its next sync makes that durable, too.
+    pub fn changed_at_home(&self, file: FileId) {
+        self.core.lock().engine.changed_at_home(file);
+    }
+
     /// Space reserved past the file's end is about to be given back ([`HomeFile::close_data`]).
     pub fn forget_reserved_past_end(&self, file: FileId) {
         self.core.lock().engine.forget_reserved_past_end(file);

@@ -67,6 +67,38 @@ def hash_of(data):
     return hashlib.sha256(data).hexdigest()[:16]
 
 
+def unnamed_files():
+    """O_TMPFILE: files that get a name later, or never."""
+    os.mkdir("unnamed")
+    os.chmod("unnamed", 0o2770)
+    os.chown("unnamed", -1, 12)
+    before = os.umask(0o027)
+    for name, flags in [("linkable", 0), ("exclusive", os.O_EXCL)]:
+        fd = answer(os.open, "unnamed", os.O_RDWR | os.O_TMPFILE | flags, 0o666)
+        if not isinstance(fd, int):
+            say(f"unnamed {name}", fd)
+            continue
+        say(f"unnamed {name}", os.listdir("unnamed"), os.fstat(fd).st_nlink, stat.filemode(os.fstat(fd).st_mode),
+            os.fstat(fd).st_gid)
+        os.write(fd, b"0123456789" * 1000)
+        os.pwrite(fd, b"x", 5)
+        os.fsync(fd)
+        os.ftruncate(fd, 9000)
+        os.fchmod(fd, 0o640)
+        say(f"unnamed {name} written", os.fstat(fd).st_size, os.pread(fd, 10, 0))
+        for to in ["unnamed/named", "unnamed/again", "flags-not-there/named", "unnamed/named"]:
+            linked = answer(os.link, f"/proc/self/fd/{fd}", to, src_dir_fd=fd)
+            say(f"unnamed {name} linked", to, linked, sorted(os.listdir("unnamed")), os.fstat(fd).st_nlink)
+        os.pwrite(fd, b"y", 6)
+        os.close(fd)
+    if os.path.exists("unnamed/named"):
+        say("unnamed named", facts("unnamed/named"), digest("unnamed/again"))
+    fd = answer(os.open, "unnamed", os.O_RDONLY | os.O_TMPFILE, 0o600)
+    say("unnamed read-only", fd)
+    say("unnamed in a file", answer(os.open, "/proc/self/exe", os.O_RDWR | os.O_TMPFILE, 0o600))
+    os.umask(before)
+
+
 def open_flags():
     for name, flags in [("create excl", os.O_CREAT | os.O_EXCL), ("create excl again", os.O_CREAT | os.O_EXCL),
                         ("create trunc", os.O_CREAT | os.O_TRUNC), ("sync", os.O_SYNC), ("dsync", os.O_DSYNC),
@@ -78,7 +110,7 @@ def open_flags():
             os.close(fd)
         else:
             say(f"open {name}", fd)
-    say("tmpfile", "ok" if isinstance(answer(os.open, ".", os.O_RDWR | os.O_TMPFILE, 0o600), int) else "refused")
+    unnamed_files()
 
     fd = os.open("flags", os.O_RDWR | os.O_APPEND)
     os.pwrite(fd, b"END", 0)

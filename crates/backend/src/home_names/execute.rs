@@ -21,7 +21,8 @@ use crate::proc_path::proc_path;
 pub type HomeCommand<'a> = NameCommand<'a, BorrowedFd<'a>>;
 
 impl HomeNames {
-    /// Executes one command. The answer is the file that [`NameCommand::MakeFile`] made; the others have none.
+    /// Executes one command. The answer is the file that [`NameCommand::MakeFile`] or [`NameCommand::MakeUnnamed`] made; the
+    /// others have none.
     ///
     /// # Errors
     /// Those of the system call that the command stands for.
@@ -47,6 +48,10 @@ fn execute(command: HomeCommand<'_>) -> io::Result<Option<OwnedFd>> {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
             let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
             return Ok(Some(openat(at.directory, at.name, flags, Mode::from_raw_mode(mode))?));
+        }
+        NameCommand::MakeUnnamed { directory, mode, .. } => {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            return Ok(Some(openat(directory, ".", flags, Mode::from_raw_mode(mode))?));
         }
         NameCommand::Link { inode, at } => {
             // By its path: linking to a descriptor needs CAP_DAC_READ_SEARCH.

@@ -119,6 +119,13 @@ impl Engine {
         }
     }
 
+    /// A file got another name at home, not by way of the log: its next sync is to make that durable, too.
+    pub fn changed_at_home(&mut self, file: FileId) {
+        if let Some(ix) = self.cache.files.find(file) {
+            self.cache.files[ix].home.unsynced = true;
+        }
+    }
+
     /// Space that was reserved past the end of the file is about to be given back: the next write there reserves it again.
     /// To be called before the space is given back.
     pub fn forget_reserved_past_end(&mut self, file: FileId) {

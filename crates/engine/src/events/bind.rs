@@ -456,4 +456,18 @@ mod tests {
         }
         assert_eq!(replies, [again, FREEZE]);
     }
+
+    #[test]
+    fn a_sync_covers_a_name_that_home_got_since() {
+        let mut bench = Bench::new();
+        bench.attach(UNBOUND);
+        bench.write(UNBOUND, 0, 10);
+        bench.sync(UNBOUND);
+        assert_eq!(bench.syncs, [UNBOUND]);
+        let nothing = bench.engine.sync(SYNC, UNBOUND, Durability::Data, bench.now);
+        assert_eq!(nothing, Outcome::Done(Ok(())));
+        bench.engine.changed_at_home(UNBOUND);
+        bench.sync(UNBOUND);
+        assert_eq!(bench.syncs, [UNBOUND; 2]);
+    }
 }

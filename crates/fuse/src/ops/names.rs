@@ -196,12 +196,21 @@ impl FileSystem {
         node: NodeId,
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
-        if let Some(linked) = self.link_behind(node, new) {
+        let inode = self.inode(node)?;
+        let is_nameless = inode.is_nameless();
+        // What was made without a name is known to home alone.
+        let linked = if is_nameless { None } else { self.link_behind(node, new) };
+        if let Some(linked) = linked {
             return self.attributes(&*linked?);
         }
         let directory = self.directory_at_home(new)?;
-        let inode = self.inode_at_home(node)?;
+        self.wait_until_at_home(&inode)?;
         let step = Step { node, from: None, to: Some(place(new)?) };
+        // While its open state is locked it is not closed, which drops what is not home of it.
+        let open = is_nameless.then(|| inode.open());
+        if open.as_ref().is_some_and(|open| open.discarded) {
+            return Err(Errno::ENOENT);
+        }
         self.step_at_once(Some(&step), None, || {
             let at = entry(&directory, new.name)?;
             Ok(self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?)
@@ -209,6 +218,9 @@ impl FileSystem {
         if let Some(behind) = &self.write_behind {
             behind.lock().tree.got_another_name(node);
         }
+        inode.set_named();
+        drop(open);
+        self.shard.changed_at_home(node.file());
         note_change(&inode);
         self.entry_of_new(&directory, new)
     }

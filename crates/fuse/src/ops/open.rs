@@ -160,8 +160,79 @@ impl FileSystem {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
-        let fs = Arc::clone(self);
         let (parent, name) = (new.parent, new.name.to_owned());
+        let fs = Arc::clone(self);
+        self.open_created(caller, inode, mode, flags, move |created| {
+            if created.is_err() {
+                // The file exists nevertheless.
+                fs.reclaimer.drop_name(parent, &name);
+            }
+            done(created);
+        });
+    }
+
+    /// open(2) with O_TMPFILE. Home makes the file at once: until it has a name, only home could find it again.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where home has no such files, or no file handles; those of open(2).
+    pub(crate) fn create_unnamed(
+        self: &Arc<Self>,
+        caller: &Caller,
+        directory: NodeId,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        done: impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static,
+    ) {
+        match self.create_unnamed_inode(caller, directory, mode, umask) {
+            Ok(inode) => self.open_created(caller, inode, mode, flags, done),
+            Err(errno) => done(Err(errno)),
+        }
+    }
+
+    fn create_unnamed_inode(
+        self: &Arc<Self>,
+        caller: &Caller,
+        directory: NodeId,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Arc<Inode>, Errno> {
+        self.check_writable()?;
+        self.admit(caller)?;
+        let directory = self.inode_at_home(directory)?;
+        if !self.home.are_by_handle() || directory.device() != self.device {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (mode, creator) = (mode & 0o7777, caller.creator(umask));
+        self.wait_for_descriptors(false);
+        for _ in 0..CREATE_ATTEMPTS {
+            let made = directory.path_fd().and_then(|directory| {
+                Ok(self.home.execute(NameCommand::MakeUnnamed { directory, mode, creator })?)
+            });
+            match made {
+                Err(Errno::ENFILE) => self.make_room(),
+                made => {
+                    let data = made?.expect("a file that was made is the answer");
+                    let (looked, path) = self.look_at_created(&data, &directory, ".".as_ref())?;
+                    let inode = self.count_created(path, data, &looked);
+                    inode.set_nameless();
+                    return Ok(inode);
+                }
+            }
+        }
+        Err(Errno::ENFILE)
+    }
+
+    /// Opens a new file. If that fails, its lookup is not counted any more.
+    fn open_created(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: Arc<Inode>,
+        mode: u32,
+        flags: i32,
+        done: impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static,
+    ) {
+        let fs = Arc::clone(self);
         let created = Arc::clone(&inode);
         // A new file has nothing to truncate.
         let flags = flags & !libc::O_TRUNC;
@@ -175,8 +246,6 @@ impl FileSystem {
             });
             if entry.is_err() {
                 fs.uncount(created.node());
-                // The file exists nevertheless.
-                fs.reclaimer.drop_name(parent, &name);
             }
             done(entry);
         });
@@ -230,9 +299,13 @@ impl FileSystem {
         let known = self.look_at_created(&data, directory, name);
         let known = known.inspect_err(|_| self.reclaimer.drop_name(directory.node(), name));
         let (looked, path) = known?;
-        let inode = self.inodes.count_file(HomeFile::with_created(path, data), &looked);
+        Ok(self.count_created(path, data, &looked))
+    }
+
+    fn count_created(&self, path: OwnedFd, data: OwnedFd, looked: &Looked) -> Arc<Inode> {
+        let inode = self.inodes.count_file(HomeFile::with_created(path, data), looked);
         self.reclaimer.inodes_grew(self.inodes.held());
-        Ok(inode)
+        inode
     }
 
     fn look_at_created(

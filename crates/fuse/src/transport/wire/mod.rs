@@ -61,6 +61,7 @@ pub(crate) mod opcode {
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
+    pub(crate) const TMPFILE: u32 = 51;
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
 
     /// Bytes of the structure that follows a request's header, before names and data, in the negotiated protocol.
@@ -68,7 +69,7 @@ pub(crate) mod opcode {
         match opcode {
             FORGET | MKDIR | RENAME | LINK | OPEN | OPENDIR | SETXATTR | GETXATTR | LISTXATTR
             | INTERRUPT | BATCH_FORGET => 8,
-            GETATTR | MKNOD | CREATE | FSYNC | FSYNCDIR | RENAME2 => 16,
+            GETATTR | MKNOD | CREATE | TMPFILE | FSYNC | FSYNCDIR | RENAME2 => 16,
             RELEASE | RELEASEDIR | FLUSH | LSEEK => 24,
             IOCTL | FALLOCATE => 32,
             READ | WRITE | READDIR | READDIRPLUS => 40,

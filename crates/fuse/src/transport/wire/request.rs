@@ -95,6 +95,11 @@ pub(crate) enum Operation<'a> {
         umask: u32,
         flags: i32,
     },
+    CreateUnnamed {
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    },
     Read {
         handle: u64,
         offset: u64,
@@ -264,6 +269,11 @@ impl<'a> Request<'a> {
             opcode::CREATE => {
                 let (flags, mode, umask) = (fixed.i32()?, fixed.u32()?, fixed.u32()?);
                 Operation::Create { name: rest.name()?, mode, umask, flags }
+            }
+            // The name that follows says nothing.
+            opcode::TMPFILE => {
+                let (flags, mode, umask) = (fixed.i32()?, fixed.u32()?, fixed.u32()?);
+                Operation::CreateUnnamed { mode, umask, flags }
             }
             opcode::READ => {
                 let (handle, offset, len) = (fixed.u64()?, fixed.u64()?, fixed.u32()?);
