@@ -129,6 +129,11 @@ impl Shard {
         self.core.event(Thread::Holding, |state, _| state.engine.made_as(file, node));
     }
 
+    /// Home refuses to make files, as [`weir_engine::Engine::home_refuses_files`].
+    pub fn home_refuses_files(&self, kind: ErrorKind) {
+        self.core.event(Thread::Holding, |state, now| state.engine.home_refuses_files(kind, now));
+    }
+
     /// Makes everything durable that home was given (syncfs(2)). Blocks.
     ///
     /// # Errors

@@ -470,4 +470,77 @@ mod tests {
         bench.sync(UNBOUND);
         assert_eq!(bench.syncs, [UNBOUND; 2]);
     }
+
+    fn fail_log(bench: &mut Bench) {
+        bench.engine.journal_mut().shared.checkpoint_failed();
+        bench.engine.log_failed(crate::ErrorKind::Io, bench.now);
+    }
+
+    /// Runs what the engine wants, of which the log and home refuse everything. Returns the answers.
+    fn run_while_all_fails(bench: &mut Bench) -> Vec<(RequestId, bool)> {
+        let mut replies = Vec::new();
+        bench.engine.dispatch();
+        while let Some(output) = bench.engine.next_output() {
+            match output {
+                Output::Log(LogCommand::Write { io, .. } | LogCommand::SyncHome { io }) => {
+                    bench.engine.log_completed(io, Err(crate::ErrorKind::Io), bench.now);
+                }
+                Output::Reply { request, reply: Reply::Synced(result) | Reply::Frozen(result) } => {
+                    replies.push((request, result.is_ok()))
+                }
+                other => panic!("{other:?}"),
+            }
+            bench.engine.dispatch();
+        }
+        bench.engine.check_invariants();
+        replies
+    }
+
+    #[test]
+    fn a_checkpoint_of_a_file_that_home_may_never_have_holds_nothing_up() {
+        let mut bench = Bench::with_log();
+        bench.attach_unbound(UNBOUND);
+        bench.engine.made_as(UNBOUND, 7);
+        bench.write(UNBOUND, 0, 10);
+        let _ = bench.engine.sync(SYNC, UNBOUND, Durability::Data, bench.now);
+        bench.settle();
+        // The log is half full.
+        let file = bench.engine.cache.files.find(UNBOUND).unwrap();
+        bench.engine.start_checkpoint(file, bench.now);
+        bench.settle();
+        assert!(bench.engine.cache.files[file].logged.checkpointing);
+        fail_log(&mut bench);
+        assert_eq!(run_while_all_fails(&mut bench), []);
+        let cut = FreezeScope::changing(None, 0);
+        assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, cut, bench.now), Outcome::Done(Ok(())));
+        bench.engine.thaw(UNBOUND, FreezeEnd { discard: None, size: Some(0) }, bench.now);
+        bench.settle();
+    }
+
+    #[test]
+    fn nothing_waits_for_files_that_home_refuses() {
+        let kind = crate::ErrorKind::Io;
+        let (all, again) = (RequestId(3_000_000), RequestId(3_000_001));
+        for log_fails in [false, true] {
+            let mut bench = Bench::with_log();
+            bench.attach_unbound(UNBOUND);
+            bench.engine.made_as(UNBOUND, 7);
+            bench.write(UNBOUND, 0, 10);
+            assert_eq!(bench.engine.sync_all(all, bench.now), Outcome::Pending);
+            let flush = FreezeScope::unchanging(Some((0, u64::MAX)));
+            assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, flush, bench.now), Outcome::Pending);
+            if log_fails {
+                fail_log(&mut bench);
+            }
+            assert_eq!(run_while_all_fails(&mut bench), [], "home may have it soon");
+            bench.engine.home_refuses_files(kind, bench.now);
+            assert_eq!(run_while_all_fails(&mut bench), [(all, false), (FREEZE, false)]);
+            // Home has it after all.
+            bench.replies.clear();
+            bench.bind(UNBOUND);
+            bench.expire();
+            assert!(!bench.engine.has_dirty(UNBOUND));
+            assert_eq!(bench.engine.sync_all(again, bench.now), Outcome::Done(Ok(())));
+        }
+    }
 }

@@ -13,7 +13,7 @@ use crate::error::ErrorKind;
 use crate::journal::FileJournal;
 use crate::place::FileIx;
 use crate::time::Time;
-use crate::waiters::sync::SyncFor;
+use crate::waiters::sync::{SyncFor, SyncWaiter};
 
 impl Engine {
     /// Gives the engine a redo log, before anything is attached.
@@ -163,27 +163,57 @@ impl Engine {
         self.fail_unbound_syncs(kind, now);
     }
 
-    /// The log has failed: programs do not wait for files that home may never have. Their syncs fail; what is to be done to a
-    /// file need not have the log freed of it any more.
+    /// The log has failed: programs do not wait for files that home may never have. Their syncs fail. Nothing need be freed of
+    /// the log any more: what is to be done to a file does not wait for that, either.
     fn fail_unbound_syncs(&mut self, kind: ErrorKind, now: Time) {
+        self.end_unbound_syncs(now, |sync| match sync.done {
+            SyncFor::Freeze { revokes: true } => Some(Ok(())),
+            SyncFor::Sync(_) | SyncFor::Write(_) | SyncFor::Checkpoint | SyncFor::Freeing => {
+                Some(Err(kind))
+            }
+            // Home may be well, and have the file soon. Otherwise `home_refuses_files` follows.
+            SyncFor::All(_) | SyncFor::Freeze { revokes: false } => None,
+        });
+    }
+
+    /// Home refuses to make files, and it is not known that this will change: nothing waits any longer for those that it does
+    /// not have. The data stays dirty, and goes home if home has the file after all.
+    pub fn home_refuses_files(&mut self, kind: ErrorKind, now: Time) {
+        self.clock = now;
+        self.end_unbound_syncs(now, |sync| {
+            let awaits_home = sync.remaining > 0 || sync.syncing_home || sync.awaits_repair;
+            awaits_home.then_some(Err(kind))
+        });
+        self.end_abandoned_freezes(now);
+        self.pump(now);
+        self.feed_starved(now);
+    }
+
+    /// Ends the syncs of unbound files for which `end` says so, with the result that it gives.
+    fn end_unbound_syncs(
+        &mut self,
+        now: Time,
+        end: impl Fn(&SyncWaiter) -> Option<Result<(), ErrorKind>>,
+    ) {
         let files = self.cache.files.iter().filter(|(_, file)| file.unbound);
         let unbound: Vec<FileIx> = files.map(|(ix, _)| ix).collect();
         for file in unbound {
             let of_file = &mut self.cache.files[file];
-            let syncs = of_file.waiters.syncs.iter_mut();
             let mut ended = Vec::new();
-            for sync in syncs {
-                let for_program = sync.is_for_program();
-                if for_program || sync.done == (SyncFor::Freeze { revokes: true }) {
+            for sync in &mut of_file.waiters.syncs {
+                if let Some(result) = end(sync) {
                     (sync.remaining, sync.syncing_home, sync.awaits_repair) = (0, false, false);
-                    ended.push((sync.id, for_program));
+                    ended.push((sync.id, result));
                 }
             }
+            if ended.is_empty() {
+                continue;
+            }
             of_file.home.sync_next.retain(|id| ended.iter().all(|(ended, _)| ended != id));
-            for (id, for_program) in ended {
-                match for_program {
-                    true => self.fail_sync(file, id, kind),
-                    false => self.advance_sync(file, id),
+            for (id, result) in ended {
+                match result {
+                    Ok(()) => self.advance_sync(file, id),
+                    Err(kind) => self.fail_sync(file, id, kind),
                 }
             }
             self.progress(file, now);
