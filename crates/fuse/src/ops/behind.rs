@@ -27,7 +27,7 @@ use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::SetAttributes;
 use crate::ops::names::{self, note_change, place};
-use crate::write_behind::{Awaited, Until, WriteBehind};
+use crate::write_behind::{Awaited, Unchanged, Until, WriteBehind};
 
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
 const READ_MAX: usize = 4096;
@@ -52,6 +52,15 @@ impl From<Refused> for Errno {
             Refused::TooManyLinks => Errno::EMLINK,
             Refused::DirectoryLink => Errno::EPERM,
             Refused::NameTooLong => Errno::ENAMETOOLONG,
+        }
+    }
+}
+
+impl From<Unchanged> for Errno {
+    fn from(unchanged: Unchanged) -> Errno {
+        match unchanged {
+            Unchanged::Refused(refused) => refused.into(),
+            Unchanged::Home(error) => error.into(),
         }
     }
 }
@@ -140,7 +149,7 @@ impl FileSystem {
         let Some(upto) = behind.last_change_logged() else { return Ok(()) };
         // What home refuses then is known at once.
         self.settle_names_until(behind, Until { lsn: upto, ended: 0 })?;
-        behind.renew_places(&self.inodes);
+        behind.renew_places(&self.inodes)?;
         behind.commit_soon();
         let mut pause = Duration::ZERO;
         while !self.shard.free_names_log(upto) {
@@ -387,7 +396,7 @@ impl FileSystem {
         kind: Kind,
         mode: u32,
     ) -> Result<Arc<Inode>, Errno> {
-        behind.wait_for_room();
+        behind.wait_for_room()?;
         let at = place(new)?;
         let _known = behind.hold([directory.node()]);
         self.read_into_tree(behind, directory)?;
@@ -507,7 +516,7 @@ impl FileSystem {
         at: names::Place<'_>,
         is_directory: bool,
     ) -> Result<(), Errno> {
-        behind.wait_for_room();
+        behind.wait_for_room()?;
         let named = place(at)?;
         let _known = behind.hold([directory.node()]);
         self.read_into_tree(behind, directory)?;
@@ -577,7 +586,7 @@ impl FileSystem {
         (destination, to): (&Arc<Inode>, names::Place<'_>),
         flags: u32,
     ) -> Result<(), Errno> {
-        behind.wait_for_room();
+        behind.wait_for_room()?;
         let (old, new) = (place(from)?, place(to)?);
         let _known = behind.hold([source.node(), destination.node()]);
         self.read_into_tree(behind, source)?;
@@ -698,7 +707,7 @@ impl FileSystem {
         inode: &Arc<Inode>,
         new: names::Place<'_>,
     ) -> Result<(), Errno> {
-        behind.wait_for_room();
+        behind.wait_for_room()?;
         let (node, at) = (inode.node(), place(new)?);
         let _known = behind.hold([directory.node(), node]);
         self.read_into_tree(behind, directory)?;
@@ -767,7 +776,7 @@ impl FileSystem {
             self.check_link_unchanged(inode, set)?;
             return Ok(true);
         }
-        behind.wait_for_room();
+        behind.wait_for_room()?;
         let now = attr::now();
         let time = |time: SetTime| match time {
             SetTime::Now => moment(now),
@@ -811,7 +820,7 @@ impl FileSystem {
         inode.set_unprivileged(false);
         match behind.set(&self.inodes, inode, now, attributes) {
             // It cannot be logged.
-            Err(Refused::Unknown) => {
+            Err(Unchanged::Refused(Refused::Unknown)) => {
                 behind.wait(&Awaited::Node(inode.node()))?;
                 self.free_log_of_names()?;
                 Ok(false)

@@ -80,7 +80,7 @@ impl FileSystem {
                 behind.resume(id, command);
                 behind.wait_for_log();
             }
-            Err(error) => behind.ended(id, Err(error), Duration::ZERO),
+            Err(error) => self.ended(behind, id, Err(error), Duration::ZERO),
         }
     }
 
@@ -145,7 +145,7 @@ impl FileSystem {
         lsn: Option<Lsn>,
     ) {
         let Some(making) = Making::of(command) else {
-            return behind.ended(id, Ok(Answer::Done), Duration::ZERO);
+            return self.ended(behind, id, Ok(Answer::Done), Duration::ZERO);
         };
         let data = match making.kind {
             Kind::File => self.open_made(making.at).map(Some),
@@ -154,7 +154,7 @@ impl FileSystem {
         let made = data.and_then(|data| self.made_at_home(making, data));
         match made {
             Ok(made) => self.finish_when_named(behind, id, made, lsn, Duration::ZERO),
-            Err(error) => behind.ended(id, Err(error), Duration::ZERO),
+            Err(error) => self.ended(behind, id, Err(error), Duration::ZERO),
         }
     }
 
@@ -196,7 +196,7 @@ impl FileSystem {
             match self.begin_step(behind, step, replaced).map_err(Errno::from)? {
                 Before::Commit(begun) => break Some(begun),
                 Before::Nothing => break None,
-                Before::Full => behind.wait_for_log(),
+                Before::Full => behind.wait_for_log_of_home()?,
                 // It was done when the program was told that it had failed.
                 Before::Done(_) => return Err(HomeError::Changed.into()),
             }

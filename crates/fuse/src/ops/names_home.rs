@@ -5,6 +5,7 @@
 //! owner, permissions and times.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
+use weir_backend::error_kind;
 use weir_backend::home_names::{HomeCommand, HomeNames, Looked, open_again};
 use weir_engine::ErrorKind;
 use weir_log::Lsn;
@@ -27,7 +29,9 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
-use crate::write_behind::{Awaited, Begun, Job, Made, Named, Settling, Stage, Until, WriteBehind};
+use crate::write_behind::{
+    Awaited, Begun, Job, Made, Named, Settling, Stage, Unchanged, Until, WriteBehind,
+};
 
 /// What [`Command::Make`] says.
 #[derive(Clone, Copy)]
@@ -108,7 +112,7 @@ impl FileSystem {
             Some(Job::LetGo(inodes)) => inodes.iter().for_each(|inode| self.detach(inode)),
             Some(Job::Named(Named { id, made, lsn })) => {
                 let result = self.finish_making(made).map(|()| Answer::Made(lsn));
-                behind.ended(id, result, Duration::ZERO);
+                self.ended(behind, id, result, Duration::ZERO);
             }
             Some(Job::Commit) => self.commit_names(),
             Some(Job::AskRoom) => behind.room_is(self.statfs(NodeId::ROOT).ok()),
@@ -155,7 +159,7 @@ impl FileSystem {
                 Err(error) => {
                     tracing::debug!("home did not do {command:?}: {error}");
                     self.end_step(behind, begun, Err(error));
-                    behind.ended(id, Err(error), began.elapsed());
+                    self.ended(behind, id, Err(error), began.elapsed());
                 }
             };
         }
@@ -166,7 +170,20 @@ impl FileSystem {
         note_parked(behind, command, result.is_ok());
         self.note_brought_home(command.touches());
         self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
-        behind.ended(id, result, began.elapsed());
+        self.ended(behind, id, result, began.elapsed());
+    }
+
+    /// A command of the tree ended.
+    pub(crate) fn ended(
+        &self,
+        behind: &WriteBehind,
+        id: CommandId,
+        result: Result<Answer, HomeError>,
+        took: Duration,
+    ) {
+        if let Some(HomeError::Refused(code)) = behind.ended(id, result, took) {
+            self.shard.home_refuses_files(error_kind(&io::Error::from_raw_os_error(code)));
+        }
     }
 
     /// Does something at home, again if no descriptor was left for it.
@@ -420,7 +437,7 @@ impl FileSystem {
         let Some(lsn) = lsn else {
             // Nothing is logged any more.
             let result = self.finish_making(made).map(|()| Answer::Made(Lsn(0)));
-            return behind.ended(id, result, took);
+            return self.ended(behind, id, result, took);
         };
         let fs = Arc::clone(self);
         behind.will_be_named();
@@ -438,7 +455,8 @@ impl FileSystem {
             // It is not known any more what is parked.
             Err(_) => self.parked_at_home(behind).unwrap_or_default(),
         };
-        behind.settled(settled.is_ok(), &parked);
+        let error_number = |kind| Errno::from(weir_engine::Error::Home(kind)).code();
+        behind.settled(settled.map_err(error_number), &parked);
         settled
     }
 
@@ -535,8 +553,10 @@ impl FileSystem {
             Change::SetXattr { node, name, value }
         });
         for change in changes.chain([Change::Set { node, attributes: wanted }]) {
-            // The node is known: it is being made.
-            let _ = behind.change(&self.inodes, attr::now(), change);
+            // The node is known: it is being made. What it is to have is not given up while the log has no room.
+            while let Err(Unchanged::Home(_)) =
+                behind.change(&self.inodes, attr::now(), change.clone())
+            {}
         }
     }
 

@@ -107,7 +107,7 @@ impl FileSystem {
             let now = attr::now();
             let attributes = Attributes { mtime: Some(attr::moment(now)), ..Attributes::default() };
             if let Err(error) = behind.set(&self.inodes, inode, now, attributes) {
-                tracing::debug!("the time of a write was not logged: {error}");
+                tracing::debug!("the time of a write was not logged: {error:?}");
             }
         }
     }

@@ -150,12 +150,13 @@ impl WriteBehind {
         self.call_workers(state);
     }
 
-    /// A sync of home that [`Tree::begin_home_sync`] began has ended. After a failure `parked` are the nodes that home was
-    /// found to have parked.
-    pub(crate) fn settled(&self, succeeded: bool, parked: &[NodeId]) {
+    /// A sync of home that [`Tree::begin_home_sync`] began has ended. After a failure, with an error number, `parked` are the
+    /// nodes that home was found to have parked.
+    pub(crate) fn settled(&self, result: Result<(), i32>, parked: &[NodeId]) {
         let mut state = self.lock();
         let state = &mut *state;
-        state.tree.home_synced(succeeded);
+        state.refusing.synced(result, Instant::now());
+        state.tree.home_synced(result.is_ok());
         for &node in parked {
             state.tree.found_parked(node);
         }
@@ -254,6 +255,15 @@ impl WriteBehind {
             self.call_workers(&mut state);
         }
         std::thread::sleep(FULL_PAUSE);
+    }
+
+    /// As [`WriteBehind::wait_for_log`], while home is expected to free the log.
+    ///
+    /// # Errors
+    /// Home's, if it refuses everything.
+    pub(crate) fn wait_for_log_of_home(&self) -> Result<(), HomeError> {
+        self.wait_for_log();
+        self.lock().refusing.hopeless(Instant::now()).map_or(Ok(()), Err)
     }
 
     /// Somebody waits for home: what home is to get is committed now.

@@ -28,6 +28,7 @@ use crate::write_behind::listers::Listers;
 use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
 use crate::write_behind::moves::Begun;
+use crate::write_behind::refusing::Refusing;
 
 /// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;
@@ -190,6 +191,29 @@ pub(crate) struct State {
     conflicts: Conflicts,
     /// Commands that home has answered.
     pub(super) ended: u64,
+    /// Since when it refuses them.
+    pub(super) refusing: Refusing,
+}
+
+/// Why a change was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unchanged {
+    /// The tree refuses it.
+    Refused(Refused),
+    /// The log has no room, and home, which would free it, refuses everything.
+    Home(HomeError),
+}
+
+impl From<Refused> for Unchanged {
+    fn from(refused: Refused) -> Unchanged {
+        Unchanged::Refused(refused)
+    }
+}
+
+impl From<HomeError> for Unchanged {
+    fn from(error: HomeError) -> Unchanged {
+        Unchanged::Home(error)
+    }
 }
 
 /// Names written back behind the programs that change them.
@@ -252,6 +276,7 @@ impl WriteBehind {
                 crew: Crew::default(),
                 conflicts: Conflicts::default(),
                 ended: 0,
+                refusing: Refusing::default(),
             }),
             work: Condvar::new(),
             progress: Condvar::new(),
@@ -304,30 +329,39 @@ impl WriteBehind {
     }
 
     /// Waits while so much is not home that nobody may add to it.
-    pub(crate) fn wait_for_room(&self) {
+    ///
+    /// # Errors
+    /// Home's, if it refuses everything.
+    pub(crate) fn wait_for_room(&self) -> Result<(), HomeError> {
         let mut state = self.lock();
         while state.tree.dirty() > DIRTY_MAX && !state.crew.is_stopped() {
+            if let Some(error) = state.refusing.hopeless(Instant::now()) {
+                return Err(error);
+            }
             if let Some(log) = &mut state.log {
                 log.is_awaited = true;
                 self.call_workers(&mut state);
             }
-            state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.progress.wait_timeout(state, ROOM_AGE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        Ok(())
     }
 
     /// Makes a change, if the tree does not refuse it, at a moment that the changed directories show. Commands for home
     /// follow.
     ///
     /// # Errors
-    /// The tree's. [`Refused::Unknown`] also for what cannot be logged.
+    /// The tree's. [`Refused::Unknown`] also for what cannot be logged. Home's, if the log has no room because home refuses
+    /// everything.
     pub(crate) fn change(
         &self,
         inodes: &Inodes,
         now: Timestamp,
         change: Change,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Unchanged> {
         while !self.try_change(&mut self.lock(), inodes, now, &change)? {
-            self.wait_for_log();
+            self.wait_for_log_of_home()?;
         }
         Ok(())
     }
@@ -378,9 +412,9 @@ impl WriteBehind {
         inode: &Inode,
         now: Timestamp,
         attributes: Attributes,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Unchanged> {
         while !self.try_set(inodes, inode, now, attributes)? {
-            self.wait_for_log();
+            self.wait_for_log_of_home()?;
         }
         Ok(())
     }

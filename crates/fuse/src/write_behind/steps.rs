@@ -11,7 +11,7 @@
 //! - a node has one number as long as the log has records of it that may be replayed.
 
 use weir_log::{Entry, FileType, Lsn, NameRecord, Record};
-use weir_names::tree::{Step, Tree};
+use weir_names::tree::{HomeError, Step, Tree};
 use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
@@ -348,10 +348,14 @@ impl WriteBehind {
     }
 
     /// The log says once more where nodes are, so that it need not be kept for that from before. Blocks while it is full.
-    pub(crate) fn renew_places(&self, inodes: &Inodes) {
+    ///
+    /// # Errors
+    /// Home's, if it refuses everything.
+    pub(crate) fn renew_places(&self, inodes: &Inodes) -> Result<(), HomeError> {
         while !self.try_renewing(inodes) {
-            self.wait_for_log();
+            self.wait_for_log_of_home()?;
         }
+        Ok(())
     }
 
     fn try_renewing(&self, inodes: &Inodes) -> bool {

@@ -146,22 +146,39 @@ impl WriteBehind {
         }
     }
 
-    /// A command ended.
-    pub(crate) fn ended(&self, id: CommandId, result: Result<Answer, HomeError>, took: Duration) {
-        let ready = {
+    /// A command ended. Gives back home's error if it refuses everything, so that nothing should wait for what it does not have:
+    /// for a while, or since the log has failed.
+    #[must_use]
+    pub(crate) fn ended(
+        &self,
+        id: CommandId,
+        result: Result<Answer, HomeError>,
+        took: Duration,
+    ) -> Option<HomeError> {
+        let is_refused = matches!(result, Err(HomeError::Refused(_)));
+        let (ready, hopeless) = {
             let mut state = self.lock();
+            let now = Instant::now();
+            state.refusing.answered(result.as_ref().map_err(|&error| error), now);
+            let log_failed = state.log.as_ref().is_some_and(|log| log.failed);
+            let hopeless = match log_failed {
+                true => state.refusing.at_once(),
+                false => state.refusing.hopeless(now),
+            };
             state.crew.learn(took);
             state.drained = false;
             state.ended += 1;
             state.tree.ended(id, result);
             // What is as it should be is noted when it is looked at: the planner is asked for the next command.
-            match state.waiting.is_empty() {
+            let ready = match state.waiting.is_empty() {
                 true => Vec::new(),
                 false => state.take_ready(),
-            }
+            };
+            (ready, hopeless.filter(|_| is_refused))
         };
         self.progress.notify_all();
         ready.into_iter().for_each(|(then, result)| then(result));
+        hopeless
     }
 
     /// What was made at home for a command is to be named by the log; [`WriteBehind::named`] follows.
