@@ -4,9 +4,8 @@
 # is recovered by `weir recover SOURCE` and `weir mount SOURCE` in turn: no acknowledged data is lost, data that was settled
 # at home is never replaced by older data, and there is no data that no program wrote. Those with `sync` have names wait for
 # SOURCE.
-# cases: sync-ext4 sync-xfs
-# long-cases: ext4 xfs
-# all: sync-xfs
+# cases: ext4 xfs sync-ext4 sync-xfs
+# all: xfs sync-xfs
 # seconds: 35
 source "${REPO:?}/tests/e2e/lib.sh"
 
