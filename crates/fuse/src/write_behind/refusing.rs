@@ -14,9 +14,13 @@ use weir_names::tree::{Answer, HomeError};
 /// is asked again more often than that.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The engine is told of refusals no more often than that: many commands are refused one after the other.
+const TOLD_AGAIN: Duration = Duration::from_secs(1);
+
 /// Since when home refuses what it is asked for, and its last error.
 #[derive(Debug, Default)]
 pub(super) struct Refusing {
+    told: Option<Instant>,
     changes: Option<Refused>,
     syncs: Option<Refused>,
 }
@@ -63,6 +67,15 @@ impl Refusing {
             refused.is_recent(now) && refused.last.duration_since(refused.first) >= PATIENCE
         });
         lasting.next().map(|refused| HomeError::Refused(refused.code))
+    }
+
+    /// Whether the engine is to be told now.
+    pub(super) fn is_to_be_told(&mut self, now: Instant) -> bool {
+        let is_due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= TOLD_AGAIN);
+        if is_due {
+            self.told = Some(now);
+        }
+        is_due
     }
 
     /// The error of a home that refuses changes now.

@@ -146,8 +146,8 @@ impl WriteBehind {
         }
     }
 
-    /// A command ended. Gives back home's error if it refuses everything, so that nothing should wait for what it does not have:
-    /// for a while, or since the log has failed.
+    /// A command ended. Gives back home's error, now and then, if it refuses everything, so that nothing should wait for what it
+    /// does not have: for a while, or since the log has failed.
     #[must_use]
     pub(crate) fn ended(
         &self,
@@ -165,6 +165,7 @@ impl WriteBehind {
                 true => state.refusing.at_once(),
                 false => state.refusing.hopeless(now),
             };
+            let hopeless = hopeless.filter(|_| is_refused && state.refusing.is_to_be_told(now));
             state.crew.learn(took);
             state.drained = false;
             state.ended += 1;
@@ -174,7 +175,7 @@ impl WriteBehind {
                 true => Vec::new(),
                 false => state.take_ready(),
             };
-            (ready, hopeless.filter(|_| is_refused))
+            (ready, hopeless)
         };
         self.progress.notify_all();
         ready.into_iter().for_each(|(then, result)| then(result));
