@@ -150,10 +150,27 @@ impl FileSystem {
             return self.shard.commit_names(move |committed| done(committed.map_err(Errno::from)));
         }
         let fs = Arc::clone(self);
+        let of = Arc::clone(self);
+        let synced = move |synced: Result<(), Errno>| {
+            if let (Err(_), Some(behind)) = (synced, &of.write_behind) {
+                // The next sync has to make it durable.
+                behind.note_changed_at_home(node);
+            }
+            done(synced);
+        };
         self.shard.commit_names(move |committed| match committed {
-            Ok(()) => fs.sync_directory_at_home(node, done),
-            Err(error) => done(Err(error.into())),
+            Ok(()) => fs.sync_directory_at_home(node, synced),
+            Err(error) => synced(Err(error.into())),
         });
+    }
+
+    /// An attribute of an inode was changed at home without the log. If it is a directory, its next sync is one of home.
+    pub(crate) fn note_directory_changed(&self, inode: &Inode) {
+        if let Some(behind) = &self.write_behind
+            && inode.kind() == FileType::Directory
+        {
+            behind.note_changed_at_home(inode.node());
+        }
     }
 
     fn sync_directory_at_home(

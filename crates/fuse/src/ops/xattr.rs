@@ -198,7 +198,7 @@ impl FileSystem {
         let inode = self.inode_at_home(node)?;
         self.before_permissions_change(&inode, name)?;
         self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd()?, name })?;
-        changed(&inode);
+        self.changed_at_home(&inode);
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl FileSystem {
         if name == ACCESS_ACL {
             self.drop_setgid_of_stranger(inode, caller)?;
         }
-        changed(inode);
+        self.changed_at_home(inode);
         Ok(())
     }
 
@@ -239,6 +239,14 @@ impl FileSystem {
 }
 
 impl FileSystem {
+    /// An attribute was changed at home, where a sync makes it durable.
+    fn changed_at_home(&self, inode: &Inode) {
+        // It may have been a capability.
+        inode.set_unprivileged(false);
+        note_change(inode);
+        self.note_directory_changed(inode);
+    }
+
     /// The value of [`STATE`]: the least that holds of a file's names, attributes and data, or of a directory's own name and
     /// attributes and the names in it.
     fn state_of(self: &Arc<Self>, inode: &Arc<Inode>) -> &'static str {
@@ -263,10 +271,4 @@ impl FileSystem {
             DataState::Dirty => "dirty",
         }
     }
-}
-
-fn changed(inode: &Inode) {
-    // The attribute may have been a capability.
-    inode.set_unprivileged(false);
-    note_change(inode);
 }
