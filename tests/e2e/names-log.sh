@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -43,6 +43,17 @@ settle() {
 modified() {
     stat -c %Y "$1"
 }
+
+# Whether SOURCE refuses a change.
+refused() {
+    "$WEIR" status "$MNT" | grep -q 'refused by SOURCE'
+}
+
+# Whether it is known that SOURCE has no room: a directory is not made any more.
+has_no_room() {
+    ! mkdir "$MNT/another-$((++made))" 2>/dev/null
+}
+made=0
 
 # The directories below one, with their times.
 directory_times() {
@@ -260,6 +271,39 @@ log-full-of-data)
     [ -e "$MNT/after" ] && [ -e "$MNT/before-1" ] || fail "$(ls "$MNT")"
     "$WEIR" umount "$MNT"
     umount "$SRC"
+    ;;
+removal-from-a-full-disk)
+    # SOURCE's file system becomes full while names are on their way. What is removed through the mount makes room for them.
+    loop_filesystem "$WORK/image" 700M "$WORK/disk" mkfs.ext4 -q -N 100000 -m 0
+    SRC=$WORK/disk/src
+    mkdir "$SRC"
+    mount_log
+    mkdir "$MNT/empty"
+    head -c 50M /dev/zero >"$MNT/large"
+    "$WEIR" sync "$MNT"
+    python3 - "$MNT" "$WORK/disk/filling" <<'PYTHON'
+import os, sys
+mount, filling = sys.argv[1:]
+at = os.open(filling, os.O_CREAT | os.O_RDWR)
+size, step = 0, 1 << 30
+while step >= 4096:
+    try:
+        os.posix_fallocate(at, size, step)
+        size += step
+    except OSError:
+        step //= 2
+# What was known of SOURCE's room still counts.
+os.mkdir(f"{mount}/new")
+os.fsync(os.open(mount, os.O_RDONLY))
+PYTHON
+    soon refused || fail "SOURCE refuses nothing, so the test is void: $("$WEIR" status "$MNT")"
+    soon has_no_room || fail "directories are made on a full disk"
+    timeout 60 rmdir "$MNT/empty" || fail "a directory cannot be removed from a full disk"
+    timeout 60 rm "$MNT/large" || fail "a file cannot be removed from a full disk"
+    soon "$WEIR" sync "$MNT" || fail "$("$WEIR" status "$MNT")"
+    "$WEIR" umount "$MNT"
+    [ -d "$SRC/new" ] && [ ! -e "$SRC/empty" ] && [ ! -e "$SRC/large" ] || fail "$(ls "$SRC")"
+    umount "$WORK/disk"
     ;;
 number-of-a-removed-file)
     # An ordinary user's daemon finds files by path. Home has few inodes free, so that names are changed there at once, and gives

@@ -79,11 +79,16 @@ impl From<HomeError> for Errno {
 impl FileSystem {
     /// What changes in a directory go to if they need not wait for home.
     fn behind_in(self: &Arc<Self>, directory: &Inode) -> Option<&WriteBehind> {
+        let behind = self.behind_without_room(directory)?;
+        behind.has_room(|| self.statfs(NodeId::ROOT).ok()).then_some(behind)
+    }
+
+    /// As [`FileSystem::behind_in`], for changes that need no room.
+    fn behind_without_room(&self, directory: &Inode) -> Option<&WriteBehind> {
         let behind = self.write_behind.as_ref()?;
         let goes = directory.device() == self.device
             && self.is_plain(directory)
-            && !self.options.read_only
-            && behind.has_room(|| self.statfs(NodeId::ROOT).ok());
+            && !self.options.read_only;
         goes.then_some(behind)
     }
 
@@ -487,7 +492,7 @@ impl FileSystem {
         })
     }
 
-    /// unlink(2), or rmdir(2) if `is_directory`.
+    /// unlink(2), or rmdir(2) if `is_directory`; `None` if it is to be made at home.
     pub(crate) fn remove_behind(
         self: &Arc<Self>,
         at: names::Place<'_>,
@@ -499,7 +504,29 @@ impl FileSystem {
             Err(errno) => return Some(Err(errno)),
         };
         let behind = self.behind_in(&directory)?;
-        match self.remove_in_tree(behind, &directory, at, is_directory) {
+        self.remove_known(behind, &directory, at, is_directory)
+    }
+
+    /// As [`FileSystem::remove_behind`], after home refused what a removal at home has to wait for. That may be for lack of
+    /// room, which a removal does not need, and makes.
+    pub(crate) fn remove_without_room(
+        self: &Arc<Self>,
+        at: names::Place<'_>,
+        is_directory: bool,
+    ) -> Option<Result<(), Errno>> {
+        let directory = self.inode(at.parent).ok()?;
+        let behind = self.behind_without_room(&directory)?;
+        self.remove_known(behind, &directory, at, is_directory)
+    }
+
+    fn remove_known(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        directory: &Arc<Inode>,
+        at: names::Place<'_>,
+        is_directory: bool,
+    ) -> Option<Result<(), Errno>> {
+        match self.remove_in_tree(behind, directory, at, is_directory) {
             // Home alone knows whether the directory is empty, or what other names the file has.
             Err(Errno::ESTALE) => {
                 tracing::debug!("{:?} is removed at home at once", at.name);

@@ -308,8 +308,16 @@ impl FileSystem {
         if let Some(removed) = self.remove_behind(at, is_directory) {
             return removed;
         }
-        let directory = self.inode_at_home(parent)?;
-        self.name_at_home(at)?;
+        let waited = self.inode_at_home(parent).and_then(|directory| {
+            self.name_at_home(at)?;
+            Ok(directory)
+        });
+        let directory = match waited {
+            Ok(directory) => directory,
+            Err(errno) => {
+                return self.remove_without_room(at, is_directory).unwrap_or(Err(errno));
+            }
+        };
         let named = self.known_by(&directory, name);
         if let Some(named) = named.as_ref().filter(|_| is_directory) {
             self.names_at_home(named.node)?;
