@@ -159,6 +159,8 @@ grep -q 'Input/output error\|No space' "$WORK/load" || fail "no fsync failed: $(
 echo kept >"$MNT/later"
 expect_equal "a read after it" "$(cat "$MNT/later")" kept
 expect_failure "error" python3 -c 'import os, sys; os.fsync(os.open(sys.argv[1], os.O_RDWR))' "$MNT/later"
+mkdir "$MNT/directory"
+expect_failure "Input/output error" sync "$MNT/directory"
 "$WEIR" status "$MNT" | grep -q 'the log failed' || fail "weir status does not say that the log failed"
 before=$(hash_of "$MNT/records-0")
 umount_weir "$MNT"

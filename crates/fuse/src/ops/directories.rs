@@ -14,6 +14,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{Inode, NodeId};
 use crate::listings::{Listed, Listing, Position, SETTLED};
+use crate::write_behind::WriteBehind;
 
 /// If home takes longer than this for the attributes of one entry, it does not have them in memory.
 pub(crate) const SLOW: Duration = Duration::from_micros(200);
@@ -143,7 +144,12 @@ impl FileSystem {
         node: NodeId,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
+        let behind = self.write_behind.as_ref();
+        if behind.is_some_and(WriteBehind::log_has_failed) {
+            // After a crash, recovery would do what the log has over the names that home has by now.
+            return done(Err(Errno::EIO));
+        }
+        let Some(behind) = behind.filter(|behind| behind.is_logged()) else {
             return self.sync_directory_at_home(node, done);
         };
         if behind.has_all_logged(node) {

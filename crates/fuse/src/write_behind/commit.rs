@@ -99,6 +99,11 @@ impl WriteBehind {
         self.lock().log.as_ref().is_some_and(|log| !log.failed)
     }
 
+    /// Whether changes were in the log, until it failed.
+    pub(crate) fn log_has_failed(&self) -> bool {
+        self.lock().log.as_ref().is_some_and(|log| log.failed)
+    }
+
     /// The name that a node has in the parking directory while names are logged: by its number in the log, which recovery
     /// knows. `None` if they are not.
     pub(crate) fn logged_parking_name(&self, inodes: &Inodes, at: &Place) -> Option<OsString> {
