@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, OFlags, fsync, renameat, unlinkat};
 use weir_log::Superblock;
@@ -70,12 +70,21 @@ pub(crate) fn note(
     let name = name_of(superblock);
     let new = format!("{name}.new");
     let directory = notes::directory(source)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-    let mut file = notes::open(&directory, &new, flags)?.ok_or(io::ErrorKind::NotFound)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    let written = write(&directory, &new, &text);
+    if written.is_err() {
+        // An incomplete one would keep `.weir` from being removed.
+        let _ = unlinkat(&directory, &new, AtFlags::empty());
+    }
+    written?;
     renameat(&directory, &new, &directory, &name)?;
     Ok(fsync(&directory)?)
+}
+
+fn write(directory: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+    let mut file = notes::open(directory, name, flags)?.ok_or(io::ErrorKind::NotFound)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// Removes the note: the log is used again, so the note is no longer valid.

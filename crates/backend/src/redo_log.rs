@@ -179,13 +179,12 @@ pub fn recover(
     dry: bool,
 ) -> Result<RecoveredLog, OpenLogError> {
     let Some(superblock) = log.superblock()? else { return Ok(RecoveredLog::default()) };
-    let recovered = replay_to(log, superblock, source, dry)?;
-    let report = &recovered.report;
-    if !dry && let Some(left) = Lefts::of(report) {
+    let (recovered, left) = replay_to(log, superblock, source, dry)?;
+    if let Some(left) = left {
         return Err(OpenLogError::Left { path: log.path().to_owned(), left });
     }
     if !dry {
-        let next = Superblock { clean: true, mount, ..superblock.next_use(report.end) };
+        let next = Superblock { clean: true, mount, ..superblock.next_use(recovered.report.end) };
         use_again(log, next, source)?;
     }
     Ok(recovered)
@@ -196,7 +195,7 @@ fn replay_to(
     superblock: Superblock,
     source: BorrowedFd<'_>,
     dry: bool,
-) -> Result<RecoveredLog, OpenLogError> {
+) -> Result<(RecoveredLog, Option<Lefts>), OpenLogError> {
     let system = |doing| move |source| OpenLogError::System { doing, source };
     let superblock = without_void(source, superblock).map_err(system(READ_NOTES))?;
     let done = partial::done(source, &superblock)
@@ -213,16 +212,12 @@ fn replay_to(
     let report = replayed
         .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
     set_again.map_err(OpenLogError::Flags)?;
-    if Lefts::of(&report).is_some() {
-        // A full disk may have no room for the note either. The error about the files matters more.
-        if let Err(error) = partial::note(source, &superblock, &report.done) {
-            tracing::warn!(
-                "cannot note which files were recovered ({error}): the next recovery writes them once \
-                 more, so do not change them before"
-            );
-        }
+    let mut left = if dry { None } else { Lefts::of(&report) };
+    if let Some(left) = &mut left {
+        // A full disk may have no room for the note either.
+        left.unnoted = partial::note(source, &superblock, &report.done).err();
     }
-    Ok(RecoveredLog { report, told })
+    Ok((RecoveredLog { report, told }, left))
 }
 
 /// Writes a superblock by which the log is used again, `next` or a later one, and returns it. Removes earlier
@@ -250,12 +245,15 @@ pub struct Lefts {
     pub files: Vec<Left>,
     /// Names, each with the reason.
     pub names: Vec<String>,
+    /// Why it could not be noted which files are finished: the next recovery writes these once more.
+    pub unnoted: Option<io::Error>,
 }
 
 impl Lefts {
     fn of(report: &Report) -> Option<Lefts> {
         let (files, names) = (report.left.clone(), report.names_left.clone());
-        (!files.is_empty() || !names.is_empty()).then_some(Lefts { files, names })
+        let is_some = !files.is_empty() || !names.is_empty();
+        is_some.then_some(Lefts { files, names, unnoted: None })
     }
 }
 
@@ -273,6 +271,13 @@ impl fmt::Display for Lefts {
         match more(self.files.len()) + more(self.names.len()) {
             0 => {}
             more => writeln!(f, "  and {more} more")?,
+        }
+        if let Some(error) = &self.unnoted {
+            writeln!(
+                f,
+                "what is home now could not be noted ({error}), and is written once more by the next \
+                 recovery: change no file in SOURCE before that"
+            )?;
         }
         Ok(())
     }
@@ -307,8 +312,9 @@ impl RedoLog {
             Some(superblock) => superblock,
             None => file.format(mount)?,
         };
-        let RecoveredLog { report: recovered, told } = replay_to(&file, superblock, source, false)?;
-        if let Some(left) = Lefts::of(&recovered) {
+        let (recovered, left) = replay_to(&file, superblock, source, false)?;
+        let RecoveredLog { report: recovered, told } = recovered;
+        if let Some(left) = left {
             return Err(OpenLogError::Left { path: file.path().to_owned(), left });
         }
         told.iter().for_each(|told| tracing::warn!("recovery: {told}"));
