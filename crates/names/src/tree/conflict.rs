@@ -73,6 +73,29 @@ impl Tree {
         self.queue.push(Part::Entry(at.clone()));
     }
 
+    /// Home may not have a directory any more that it had under this name.
+    pub(crate) fn note_missed(&mut self, at: &Place) {
+        let there = self.entry(at).and_then(|entry| entry.home.node());
+        if let Some(node) = there.and_then(|there| self.nodes.get_mut(&there))
+            && node.directory.is_some()
+        {
+            node.missed = Some(at.clone());
+        }
+    }
+
+    /// Home is asked once more for a name that is to lead to nothing, whether or not it is known.
+    pub(crate) fn look_again(&mut self, at: &Place) {
+        if self.directory_mut(at.parent()).is_none() {
+            return;
+        }
+        if self.entry(at).is_none() {
+            self.set_home(at, AtHome::Unknown);
+        }
+        if self.entry(at).is_some_and(|entry| !entry.is_dirty() && entry.wanted.is_none()) {
+            self.doubt(at);
+        }
+    }
+
     /// Somebody else moved a node to this name, or gave it this name, too.
     pub(crate) fn moved_by_others(&mut self, node: NodeId, at: &Place) {
         let elsewhere = self.nodes[&node].places.home().filter(|place| *place != at);

@@ -7,6 +7,7 @@ use weir_log::Lsn;
 use crate::tree::command_id::CommandId;
 use crate::tree::entry::Directory;
 use crate::tree::places::Places;
+use crate::way::Place;
 
 /// What a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +133,8 @@ pub(crate) struct Node {
     pub(crate) settled: bool,
     /// A sync failed that was to settle it.
     pub(crate) sync_failed: bool,
+    /// Of a directory: where home had it, until somebody else was found to have moved it.
+    pub(crate) missed: Option<Place>,
 }
 
 impl Node {
@@ -161,6 +164,7 @@ impl Node {
             has_forgotten_names: false,
             settled: false,
             sync_failed: false,
+            missed: None,
         }
     }
 

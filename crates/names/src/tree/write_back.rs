@@ -78,9 +78,16 @@ impl Tree {
         self.queue.refused()
     }
 
-    /// What home refused is tried again.
+    /// What home refused is tried again. A directory that somebody else moved may be back.
     pub fn retry(&mut self) {
+        let missed = self.queue.refused().filter_map(|(part, _)| {
+            let Part::Entry(at) = part else { return None };
+            let node = &self.nodes[&self.entry(at)?.wanted?];
+            node.missed.clone().filter(|_| node.places.home().next().is_none())
+        });
+        let missed: Vec<Place> = missed.collect();
         self.queue.retry();
+        missed.iter().for_each(|at| self.look_again(at));
     }
 
     /// The log is needed from this position on; `None` if home has everything, durably.
@@ -306,6 +313,7 @@ impl Tree {
                 let (places, _) = concerned(command);
                 for place in places.into_iter().flatten() {
                     if place.parent() != NodeId::PARKING {
+                        self.note_missed(place);
                         self.set_home(place, AtHome::Unknown);
                         if self.entry(place).is_some() {
                             self.changed_by_others.insert(place.clone());

@@ -186,3 +186,35 @@ fn a_directory_that_is_gone_is_made_again_with_what_is_to_be_in_it() {
     assert_eq!(tree.home_place(F), Some(lost));
     assert_eq!([N, file].map(|node| tree.home_place(node).unwrap().parent()), [F, F]);
 }
+
+#[test]
+fn a_directory_that_somebody_moved_and_moved_back_gets_its_new_name() {
+    let mut tree = Tree::new(Lsn(1));
+    tree.introduce(F, Kind::Directory);
+    tree.found(&at("d"), Some(F));
+    tree.listed(NodeId::ROOT);
+    tree.apply(Change::Rename { node: F, from: at("d"), to: at("e"), replaced: None }, Lsn(8));
+    tree.committed(Lsn(16));
+    for is_back in [false, false, true, true] {
+        while let Some((id, command)) = tree.next_command() {
+            let result = match command {
+                Command::Rename { .. } if is_back => Ok(Answer::Done),
+                Command::Rename { .. } => Err(HomeError::Changed),
+                Command::Look { at: of } if of == at("d") && is_back => {
+                    Ok(Answer::Found(AtHome::Node(F)))
+                }
+                Command::Look { .. } => Ok(Answer::Found(AtHome::Nothing)),
+                other => panic!("{other:?}"),
+            };
+            tree.ended(id, result);
+            tree.check_invariants();
+        }
+        if !is_back {
+            assert_eq!(tree.refused().count(), 1);
+        }
+        tree.retry();
+    }
+    assert_eq!((tree.dirty(), tree.refused().count()), (0, 0));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"e"), Some(Some(F)));
+    assert_eq!(tree.look_up(NodeId::ROOT, b"d"), Some(None));
+}
