@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# `--names log` and power cuts of an emulated disk: what is changed of a directory in SOURCE at once (extended attributes, ACLs)
-# is durable when an fsync(2) of the directory returns.
-# cases: xattr removed-xattr access-acl default-acl
+# Power cuts of an emulated disk: what is changed of a directory or file in SOURCE at once, without the log (extended attributes,
+# ACLs, modes with `--names sync`), is durable when an fsync(2) of it returns. Files have data in the log alone, which their
+# syncs need not bring home.
+# cases: xattr removed-xattr access-acl default-acl file-xattr file-access-acl sync-file-mode
 # seconds: 6
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -11,24 +12,40 @@ need_command setfattr getfattr setfacl getfacl
 # With fewer inodes than this has, names would wait for SOURCE.
 start_disk none 2G ext4
 mount "$DISK_DEVICE" "$SRC"
-mount_weir_foreground "$SRC" "$MNT" --names log --dirty-expire 1h
+names=log changed=directory
+case $1 in
+*file-*) changed=directory/file ;;
+esac
+case $1 in
+sync-*) names=sync ;;
+esac
+mount_weir_foreground "$SRC" "$MNT" --names "$names" --dirty-expire 1h
 mkdir "$MNT/directory"
 setfattr -n user.old -v old "$MNT/directory"
+: >"$MNT/directory/file"
 "$WEIR" sync "$MNT"
-# The tree knows it.
-touch "$MNT/directory/file"
+# The tree knows the directory.
+touch "$MNT/directory/another"
 sync "$MNT/directory"
+exec 7>>"$MNT/directory/file"
+echo content >&7
+sync -d "$MNT/directory/file"
+echo more >&7
+sync -d "$MNT/directory/file"
 
-case "$1" in
-xattr) setfattr -n user.new -v new "$MNT/directory" ;;
-removed-xattr) setfattr -x user.old "$MNT/directory" ;;
-access-acl) setfacl -m u:1001:rwx "$MNT/directory" ;;
-default-acl) setfacl -d -m u:1001:rwx "$MNT/directory" ;;
+at=$MNT/$changed
+case "${1#sync-}" in
+xattr | file-xattr) setfattr -n user.new -v new "$at" ;;
+removed-xattr) setfattr -x user.old "$at" ;;
+access-acl | file-access-acl) setfacl -m u:1001:rwx "$at" ;;
+default-acl) setfacl -d -m u:1001:rwx "$at" ;;
+file-mode) chmod 4711 "$at" ;;
 esac
-sync "$MNT/directory"
+sync "$at"
 "$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
 kill -9 "$WEIR_PID"
 wait "$WEIR_PID" 2>/dev/null || true
+exec 7>&-
 umount -l "$MNT"
 umount_soon "$SRC"
 soon absent "/sys/fs/ext4/${DISK_DEVICE#/dev/}" || fail "ext4 stays after umount"
@@ -36,13 +53,16 @@ soon absent "/sys/fs/ext4/${DISK_DEVICE#/dev/}" || fail "ext4 stays after umount
 mount "$DISK_DEVICE" "$SRC"
 "$WEIR" recover "$SRC"
 
-attributes=$(getfattr -d --absolute-names "$SRC/directory")
-acl=$(getfacl -p -c "$SRC/directory")
-case "$1" in
-xattr) [[ $attributes = *user.new=* ]] || fail "it is lost: $attributes" ;;
+at=$SRC/$changed
+attributes=$(getfattr -d --absolute-names "$at")
+acl=$(getfacl -p -c "$at")
+case "${1#sync-}" in
+xattr | file-xattr) [[ $attributes = *user.new=* ]] || fail "it is lost: $attributes" ;;
 removed-xattr) [[ $attributes != *user.old=* ]] || fail "it is there again: $attributes" ;;
-access-acl) [[ $acl = *user:1001:rwx* ]] || fail "it is lost: $acl" ;;
+access-acl | file-access-acl) [[ $acl = *user:1001:rwx* ]] || fail "it is lost: $acl" ;;
 default-acl) [[ $acl = *default:user:1001:rwx* ]] || fail "it is lost: $acl" ;;
+file-mode) expect_equal mode "$(stat -c %a "$at")" 4711 ;;
 esac
+expect_equal data "$(cat "$SRC/directory/file")" "content"$'\n'more
 umount "$SRC"
 stop_disk

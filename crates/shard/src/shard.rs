@@ -523,7 +523,7 @@ impl Shard {
         self.core.lock().engine.has_dirty(file)
     }
 
-    /// A file got another name at home, not by way of the log: its next sync makes that durable, too.
+    /// A file got another name or other attributes at home, not by way of the log: its next sync makes that durable, too.
     pub fn changed_at_home(&self, file: FileId) {
         self.core.lock().engine.changed_at_home(file);
     }

@@ -119,7 +119,7 @@ impl Engine {
         }
     }
 
-    /// A file got another name at home, not by way of the log: its next sync is to make that durable, too.
+    /// A file got another name or other attributes at home, not by way of the log: its next sync is to make that durable, too.
     pub fn changed_at_home(&mut self, file: FileId) {
         if let Some(ix) = self.cache.files.find(file) {
             self.cache.files[ix].home.unsynced = true;

@@ -101,7 +101,7 @@ impl FileSystem {
         self.set_owner(inode, set)?;
         self.set_mode(inode, set)?;
         self.set_times(inode, set)?;
-        self.note_directory_changed(inode);
+        self.note_attributes_changed(inode);
         self.see_again(inode);
         Ok(())
     }

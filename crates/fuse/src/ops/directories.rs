@@ -12,7 +12,7 @@ use weir_backend::home_names::{DirEntry, Status, open_directory};
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
-use crate::inode::{Inode, NodeId};
+use crate::inode::{DataNode, Inode, NodeId};
 use crate::listings::{Listed, Listing, Position, SETTLED};
 use crate::write_behind::WriteBehind;
 
@@ -170,12 +170,12 @@ impl FileSystem {
         });
     }
 
-    /// An attribute of an inode was changed at home without the log. If it is a directory, its next sync is one of home.
-    pub(crate) fn note_directory_changed(&self, inode: &Inode) {
-        if let Some(behind) = &self.write_behind
-            && inode.kind() == FileType::Directory
-        {
-            behind.note_changed_at_home(inode.node());
+    /// An attribute of an inode was changed at home without the log: the next sync of the inode is one of home.
+    pub(crate) fn note_attributes_changed(&self, inode: &Inode) {
+        match (inode.kind(), &self.write_behind) {
+            (FileType::RegularFile, _) => self.shard.changed_at_home(inode.node().file()),
+            (FileType::Directory, Some(behind)) => behind.note_changed_at_home(inode.node()),
+            _ => {}
         }
     }
 

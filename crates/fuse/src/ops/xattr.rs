@@ -244,7 +244,7 @@ impl FileSystem {
         // It may have been a capability.
         inode.set_unprivileged(false);
         note_change(inode);
-        self.note_directory_changed(inode);
+        self.note_attributes_changed(inode);
     }
 
     /// The value of [`STATE`]: the least that holds of a file's names, attributes and data, or of a directory's own name and
