@@ -304,17 +304,30 @@ pub struct FreezeScope {
     /// log records from there on are written home, synced, and durably revoked. `None` if the caller changes
     /// no written data.
     pub changes_from: Option<u64>,
+    /// The size that the caller gives the file, if it gives it one and changes nothing else: it can be logged. If
+    /// `changes_from` is `None`, the file only grows to it.
+    pub size: Option<u64>,
 }
 
 impl FreezeScope {
     /// A freeze under which no written data changes: for a lookup, or to reserve space.
     pub fn unchanging(flush: Option<(u64, u64)>) -> FreezeScope {
-        FreezeScope { flush, changes_from: None }
+        FreezeScope { flush, changes_from: None, size: None }
     }
 
     /// A freeze under which the file may change from byte `from` on.
     pub fn changing(flush: Option<(u64, u64)>, from: u64) -> FreezeScope {
-        FreezeScope { flush, changes_from: Some(from) }
+        FreezeScope { flush, changes_from: Some(from), size: None }
+    }
+
+    /// A freeze under which the file gets this size (ftruncate(2)).
+    pub fn resizing(size: u64) -> FreezeScope {
+        FreezeScope { flush: None, changes_from: Some(size), size: Some(size) }
+    }
+
+    /// A freeze under which the file gets this size unless it is longer.
+    pub fn growing(size: u64) -> FreezeScope {
+        FreezeScope { flush: None, changes_from: None, size: Some(size) }
     }
 }
 

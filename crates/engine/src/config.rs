@@ -93,6 +93,41 @@ impl FromStr for WriteBackPolicy {
     }
 }
 
+/// Which changes are logged before they go home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// What is synced, and what supersedes live records. The rest goes home in any order.
+    #[default]
+    Sync,
+    /// All of them: a commit takes everything that is not logged, of all files, and home gets nothing before it is durable.
+    /// So the files after a crash are as at one moment.
+    All,
+}
+
+impl Order {
+    /// Every order, in the order they are documented.
+    pub const ALL: [Order; 2] = [Order::Sync, Order::All];
+
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Order::Sync => "sync",
+            Order::All => "all",
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|order| order.name() == name)
+            .ok_or_else(|| ConfigError::UnknownOrder(name.to_owned()))
+    }
+}
+
 /// Safeguards that tests can switch off, one by one, to show that the simulator detects their absence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undone {
@@ -102,6 +137,10 @@ pub struct Undone {
     pub cut: bool,
     /// Contents that a failed sync of home covered may be settled by a later sync without being rewritten.
     pub home_sync: bool,
+    /// With [`Order::All`], data goes home before it is durable in the log.
+    pub ahead: bool,
+    /// With [`Order::All`], a commit takes only what a sync asks for.
+    pub moment: bool,
 }
 
 /// Bounds and policies of one engine. Validated by [`crate::Engine::new`].
@@ -120,6 +159,11 @@ pub struct Config {
     pub fetch_policy: FetchPolicy,
     /// Dirty data older than this is destaged.
     pub dirty_expire: Duration,
+    /// What is logged before it goes home. [`Order::All`] needs a log with groups of at least [`Config::ORDERED_GROUP_MIN`]
+    /// bytes for requests of any length.
+    pub order: Order,
+    /// With [`Order::All`], what was not logged for this long is committed.
+    pub commit_age: Duration,
     /// When dirty data is destaged before it is old.
     pub write_back: WriteBackPolicy,
     /// How often adaptive write-back samples the load: 10 ms to a minute. The paper recommends a second (section 5.2);
@@ -155,6 +199,9 @@ pub struct Config {
 impl Config {
     /// Least memory an engine can work in: a few of the largest requests at once.
     pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
+    /// With [`Order::All`], the longest group of the log must have at least these bytes: a commit is one group, and has the
+    /// bytes of the largest write.
+    pub const ORDERED_GROUP_MIN: usize = 2 * REQUEST_BYTES_MAX;
     /// Default of `patch_bytes_max`.
     pub const PATCH_BYTES_DEFAULT: u64 = 64 << 20;
     /// The value of `dirty_hard_percent` for adaptive write-back: it leaves room to pace writers below it, for every
@@ -176,6 +223,8 @@ impl Default for Config {
             patch_bytes_max: Config::PATCH_BYTES_DEFAULT,
             fetch_policy: FetchPolicy::Auto,
             dirty_expire: Duration::from_secs(30),
+            order: Order::default(),
+            commit_age: Duration::from_secs(5),
             write_back: WriteBackPolicy::default(),
             write_back_interval: Duration::from_secs(1),
             dirty_max_percent: 40,
@@ -234,6 +283,9 @@ pub enum ConfigError {
     /// No such fetch policy.
     #[error("unknown fetch policy '{0}': use blocking, async-fg, async-bg, lazy or auto")]
     UnknownPolicy(String),
+    /// No such order.
+    #[error("unknown order '{0}': use sync or all")]
+    UnknownOrder(String),
     /// No such write-back policy.
     #[error("unknown write-back policy '{0}': use static or adaptive")]
     UnknownWriteBack(String),

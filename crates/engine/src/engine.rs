@@ -157,6 +157,7 @@ impl Engine {
         self.clock = now;
         self.ticked = now;
         self.tick_write_back(now);
+        self.commit_if_due();
         self.revive_failed(now);
         self.pump(now);
         self.pump_log(now);

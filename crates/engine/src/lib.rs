@@ -59,7 +59,9 @@ pub use command::{
     HomeAttributes, IoId, LogCommand, Outcome, Output, Part, ReadData, Reply, RequestId, Segment,
     Urgency,
 };
-pub use config::{Config, ConfigError, FetchPolicy, REQUEST_BYTES_MAX, Undone, WriteBackPolicy};
+pub use config::{
+    Config, ConfigError, FetchPolicy, Order, REQUEST_BYTES_MAX, Undone, WriteBackPolicy,
+};
 pub use engine::Engine;
 pub use error::{Error, ErrorCursor, ErrorKind};
 pub use events::names::NotLogged;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use weir_engine::{
-    Config, Durability, ErrorKind, FetchPolicy, FileId, PAGE_BYTES, Undone, WriteBackPolicy,
+    Config, Durability, ErrorKind, FetchPolicy, FileId, Order, PAGE_BYTES, Undone, WriteBackPolicy,
 };
 
 use crate::action::{Action, FrozenAction};
@@ -132,6 +132,8 @@ fn draw_config(rng: &mut Rng) -> Config {
     let interval_ms = if patch_bytes_max <= 4 << 10 { 10 } else { 1_000 };
     let transfer_pages_max = *rng.pick(&[1, 2, 8, 256]);
     Config {
+        order: Order::Sync,
+        commit_age: Duration::from_secs(5),
         undone: Undone::default(),
         memory_bytes_max: Config::MEMORY_BYTES_MIN,
         patch_bytes_max,

@@ -55,6 +55,7 @@ impl Cache {
                 false => self.dirty.unlogged.remove((file, number)),
             }
         }
+        self.charge(ix);
         let became_ready = self.place(ix);
         Changed { result, file, settled, evicted, became_ready }
     }

@@ -53,6 +53,8 @@ pub(crate) struct File {
     pub(crate) dirty_pages: usize,
     /// Of these, spilled ones.
     pub(crate) spilled_pages: usize,
+    /// Pages with bytes that are to be logged, if those are counted (`unlogged`).
+    pub(crate) charged_pages: usize,
     /// Page contents that are being destaged.
     pub(crate) destaging_pages: usize,
     /// The device's state of the file.
@@ -90,6 +92,7 @@ impl File {
             pages: List::default(),
             dirty_pages: 0,
             spilled_pages: 0,
+            charged_pages: 0,
             destaging_pages: 0,
             home: Home::default(),
             sweeps: FileSweeps::default(),

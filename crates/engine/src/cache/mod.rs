@@ -32,6 +32,7 @@ pub(crate) mod spilled;
 mod spilled_pages;
 pub(crate) mod turnover;
 pub(crate) mod two_lists;
+pub(crate) mod unlogged;
 
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ use crate::cache::page::{DESCRIPTOR_BYTES, Pages};
 use crate::cache::replacement::Replacement;
 use crate::cache::spill::Spill;
 use crate::cache::turnover::Turnover;
+use crate::cache::unlogged::UnloggedBytes;
 
 /// Memory of a resident page.
 pub(crate) const FRAME_BYTES: usize = PAGE_BYTES + DESCRIPTOR_BYTES;
@@ -69,6 +71,8 @@ pub(crate) struct Cache {
     pub(crate) dirty: DirtySets,
     /// Patches that left memory for the log.
     pub(crate) spill: Spill,
+    /// How much is to be logged, if everything is.
+    pub(crate) unlogged: UnloggedBytes,
     /// The order of dirtying; the last number given.
     pub(crate) seq: u64,
 }
@@ -96,6 +100,7 @@ impl Cache {
             ghosts,
             dirty: DirtySets::new(dirty_expire),
             spill: Spill::new(dirty_expire),
+            unlogged: UnloggedBytes::default(),
             seq: 0,
         })
     }

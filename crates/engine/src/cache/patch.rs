@@ -38,6 +38,11 @@ impl PatchSet {
         self.runs.is_empty()
     }
 
+    /// Number of runs.
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Bytes covered.
     pub(crate) fn covered(&self) -> usize {
         self.bytes.len()

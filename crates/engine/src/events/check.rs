@@ -39,6 +39,11 @@ impl Engine {
         assert_eq!(self.cache.census, census);
         assert_eq!(self.cache.dirty.unlogged.len(), unlogged);
         self.check_log();
+        self.cache.check_unlogged();
+        if self.is_ordered() {
+            let writer = self.journal.as_ref().expect("it is usable").shared.writer();
+            assert!(writer.has_room(self.cache.unlogged.bytes), "a commit is one group");
+        }
         self.cache.check_spill();
         self.cache.check_lane();
         assert_eq!(self.cache.dirty.len(), dirty_idle);
@@ -102,6 +107,7 @@ impl Engine {
             .chain(of_patches.filter_map(|(_, destage)| destage.content.rec))
             .chain(of_frames.flatten().filter_map(|content| content.rec))
             .chain(self.cache.spill.index.of(file, 0).map(|(_, page)| self.rec_of(page)))
+            .chain(self.cache.files[file].logged.resizing.map(|resizing| resizing.segment))
             .for_each(|segment| away.add(segment));
         away
     }

@@ -70,11 +70,12 @@ impl Engine {
         else {
             return false;
         };
-        let FreezeScope { flush, changes_from } = scope;
+        let FreezeScope { flush, changes_from, .. } = scope;
         // Checked again after a flush: a write that was waiting for space when the freeze began may have been
         // applied since.
         let flushes = flush.is_some_and(|(from, to)| self.cache.has_unclean(file, from, to));
-        let revokes = changes_from.is_some_and(|from| self.must_revoke_from(file, from));
+        let revokes = !self.logs_size(file, scope)
+            && changes_from.is_some_and(|from| self.must_revoke_from(file, from));
         if flushes || revokes {
             self.cache.files[file].waiters.freeze =
                 FreezeState::Freezing { request, scope, flushing: true };
@@ -89,6 +90,14 @@ impl Engine {
         }
         if !self.is_quiet(file, request.is_none()) {
             return false;
+        }
+        match self.log_size(file, scope) {
+            Ok(false) => {}
+            Ok(true) => return false,
+            Err(kind) => {
+                self.flushed_for_freeze(file, Err(Error::Home(kind)));
+                return false;
+            }
         }
         self.cache.files[file].waiters.freeze = FreezeState::Frozen;
         true
@@ -151,8 +160,12 @@ impl Engine {
         if let Some(size) = end.size {
             self.resize(file, size);
         }
-        self.cache.files[file].home.layout.stale = true;
-        self.cache.files[file].home.unsynced |= end.discard.is_some() || end.size.is_some();
+        let of_file = &mut self.cache.files[file];
+        of_file.home.layout.stale = true;
+        // The log has a size that was logged.
+        let is_logged = of_file.logged.resizing.is_some();
+        of_file.home.unsynced |= end.discard.is_some() || end.size.is_some() && !is_logged;
+        self.size_is_home(file, end.size.is_some());
         self.cache.files[file].waiters.freeze = FreezeState::Thawed;
         self.run_queued(file, now);
     }
@@ -192,6 +205,7 @@ impl Engine {
         let next = match result {
             Ok(()) => FreezeState::Freezing { request, scope, flushing: false },
             Err(_) => {
+                self.size_is_home(file, false);
                 let request = request.expect("a repair flushes nothing");
                 self.reply(request, Reply::Frozen(result));
                 FreezeState::Thawed

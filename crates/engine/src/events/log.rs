@@ -7,6 +7,7 @@
 use weir_log::{Commit, Lsn, Writer};
 
 use crate::command::{IoId, LogCommand, Output};
+use crate::config::Order;
 use crate::device::cost_model::Ended;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
@@ -19,6 +20,7 @@ impl Engine {
     /// Gives the engine a redo log, before anything is attached.
     pub fn start_log(&mut self, writer: Writer) {
         self.journal = Some(FileJournal::new(writer));
+        self.cache.unlogged.are_counted = self.config.order == Order::All;
     }
 
     /// A command on the log ended.
@@ -99,8 +101,14 @@ impl Engine {
         self.commit_group();
     }
 
-    /// Closes the open group and sends it, unless another one is in flight.
+    /// Closes the open group and sends it, unless another one is in flight. If everything is logged, it takes everything.
     pub(crate) fn commit_group(&mut self) {
+        if self.is_ordered() && self.journal_mut().group.is_none() {
+            if !self.config.undone.moment {
+                self.log_everything();
+            }
+            self.journal_mut().unlogged_since = None;
+        }
         if let Some(commit) = self.journal_mut().shared.commit() {
             self.stats.log_groups += 1;
             let blocks = commit.blocks.len();
@@ -133,7 +141,7 @@ impl Engine {
         self.names_committed(durable);
         self.room_in_log(now);
         self.finish_spill(durable);
-        if wanted || self.cache.spill.is_under_way() {
+        if wanted || self.cache.spill.is_under_way() || self.commit_is_due() {
             self.commit_group();
         }
         for (file, id) in ready {

@@ -168,6 +168,6 @@ impl Engine {
         let wanted =
             log.shared.is_half_full() || !log.leaving.is_empty() || !log.repairs.is_empty();
         let due = wanted && log.is_usable();
-        due.then_some(log.retry_at)
+        due.then_some(log.retry_at).into_iter().chain(self.commit_tick()).min()
     }
 }

@@ -20,6 +20,7 @@ mod log;
 mod log_space;
 pub(crate) mod names;
 mod next_page;
+mod order;
 mod pacing;
 mod pages;
 mod patch_memory;

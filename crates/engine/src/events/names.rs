@@ -43,6 +43,10 @@ impl Engine {
     pub fn log_data(&mut self, file: FileId, now: Time) -> bool {
         self.clock = now;
         let Some(file) = self.cache.files.find(file) else { return true };
+        if self.is_ordered() {
+            // The commit of what comes after takes it.
+            return self.may_log(file) && !self.is_home_ahead(file);
+        }
         let of_file = &self.cache.files[file];
         // Its size, or what went home without the log, is durable when home is synced.
         let is_at_home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
@@ -72,6 +76,7 @@ impl Engine {
         now: Time,
     ) -> Result<Lsn, NotLogged> {
         self.clock = now;
+        let unlogged = self.unlogged_space();
         let log = self.journal.as_mut().filter(|log| log.is_usable()).ok_or(NotLogged::Closed)?;
         let bytes = |record: &Record<'_>| record.padded_bytes();
         let all = named.iter().map(bytes).sum::<usize>() + bytes(record);
@@ -79,7 +84,8 @@ impl Engine {
             return Err(NotLogged::TooLong);
         }
         let reserved = if for_home { 0 } else { log.reserved_for_home() };
-        if !log.shared.has_room(all) || !log.shared.has_space((all + reserved) as u64) {
+        let beside = all + unlogged;
+        if !log.shared.has_room(beside) || !log.shared.has_space((beside + reserved) as u64) {
             self.commit_group();
             self.pump_log(now);
             return Err(NotLogged::Full);
@@ -166,17 +172,24 @@ impl Engine {
         self.journal.as_ref().is_some_and(|log| log.shared.is_half_full())
     }
 
-    /// Makes all records of names durable that were appended. Answered as [`Reply::Synced`] unless they are.
+    /// Makes all records of names durable that were appended, and all data with them if everything is logged. Answered as
+    /// [`Reply::Synced`] unless they are.
     ///
     /// # Errors
     /// The log has failed.
     pub fn commit_names(&mut self, request: RequestId, now: Time) -> Outcome<()> {
         self.clock = now;
-        let Some(log) = &mut self.journal else { return Outcome::Done(Ok(())) };
+        let Some(log) = &self.journal else { return Outcome::Done(Ok(())) };
         if let Some(kind) = log.failed {
             return Outcome::Done(Err(Error::Home(kind)));
         }
-        let Some(last) = log.names.last.filter(|&last| !log.shared.is_durable(last)) else {
+        let of_names = log.names.last;
+        let last = match self.is_ordered() {
+            true => self.append_for_names(),
+            false => of_names,
+        };
+        let log = self.journal_mut();
+        let Some(last) = last.filter(|&last| !log.shared.is_durable(last)) else {
             return Outcome::Done(Ok(()));
         };
         log.names.waiting.push(last, request);

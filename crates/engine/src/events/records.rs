@@ -194,12 +194,12 @@ impl Engine {
 
     /// Appends a record about a file, naming it; `None` if the log is full or has failed.
     pub(crate) fn append(&mut self, file: FileIx, record: &Record<'_>) -> Option<Lsn> {
+        let unlogged = self.unlogged_space();
         let log = self.journal.as_mut()?;
         let of_file = &mut self.cache.files[file];
         let name = Record::File { file: record.file(), identity: &of_file.logged.identity };
-        if log.failed.is_some()
-            || !log.shared.writer().has_room(name.padded_bytes() + record.padded_bytes())
-        {
+        let bytes = name.padded_bytes() + record.padded_bytes() + unlogged;
+        if log.failed.is_some() || !log.shared.writer().has_room(bytes) {
             return None;
         }
         self.stats.log_records += 1;
@@ -221,7 +221,9 @@ impl Engine {
 
     /// What a full sync that begins now will free; `None` if the file is not logged.
     pub(crate) fn full_sync_begins(&self, file: FileIx) -> Option<Full> {
-        let log = self.journal.as_ref().filter(|_| self.logs(file))?;
+        // The record of a size that home does not have yet is not void.
+        let is_resizing = self.cache.files[file].logged.resizing.is_some();
+        let log = self.journal.as_ref().filter(|_| self.logs(file) && !is_resizing)?;
         let ahead = self.cache.files[file].logged.ahead;
         Some(Full {
             before: log.shared.writer().position(),

@@ -77,7 +77,8 @@ impl Engine {
             }
         }
         // Syncs under way began before: what they cover may be dirty again, or lost.
-        for sync in &mut self.cache.files[file].waiters.syncs {
+        let syncs = self.cache.files[file].waiters.syncs.iter_mut();
+        for sync in syncs.filter(|sync| !sync.is_for_logged_size()) {
             sync.covered = Counts::default();
             sync.epoch = 0;
             if !self.config.undone.home_sync {
@@ -90,7 +91,8 @@ impl Engine {
     /// were not in the log are logged by the next sync, even if the page has newer bytes.
     pub(crate) fn dirty_unsettled(&mut self, file: FileIx) {
         let until = self.cache.files[file].settled.until;
-        let logs = self.logs(file);
+        // If everything is logged, the log has all of them.
+        let (logs, ordered) = (self.logs(file), self.is_ordered());
         let now = self.clock;
         for ix in self.cache.pages_of(file) {
             let page = &self.cache.pages[ix];
@@ -106,7 +108,7 @@ impl Engine {
                 if is_clean {
                     page.dirtied(seq, now);
                 }
-                if logs {
+                if logs && !ordered {
                     page.unlogged = Span { from: 0, to: PAGE_BYTES as u16 };
                     page.spilling = 0;
                 }

@@ -101,7 +101,8 @@ impl Engine {
             let ix = self.cache.pages.find(file, number).expect("a dirty page is in the table");
             if self.cache.may_leave(ix, place) {
                 let bytes = self.cache.spill_cost(ix);
-                if bytes > left || !self.journal_mut().shared.writer().has_room(bytes) {
+                let room = bytes + self.unlogged_space();
+                if bytes > left || !self.journal_mut().shared.writer().has_room(room) {
                     break;
                 }
                 left -= bytes;

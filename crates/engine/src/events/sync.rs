@@ -137,6 +137,12 @@ impl Engine {
 
     /// Makes a sync wait for the names before it, which are in the log alone.
     fn wait_for_names(&mut self, file: FileIx, id: u64) {
+        if self.is_ordered() {
+            if let Some(lsn) = self.append_for_names() {
+                self.wait_for_log(lsn, file, id);
+            }
+            return;
+        }
         let failed = self.journal.as_ref().and_then(|log| log.failed);
         match (self.undurable_name(), failed) {
             (None, _) => {}

@@ -59,6 +59,9 @@ impl Engine {
         if let Some(kind) = log.failed {
             return Some(Step::Done(Err(Error::Home(kind))));
         }
+        if self.is_ordered() {
+            return self.sync_in_order(file, durability, done, now);
+        }
         // A freeze in progress may cut what would be logged.
         let held = self.cache.files[file].waiters.freeze != FreezeState::Thawed;
         if held || !self.may_log(file) || self.is_home_ahead(file) {

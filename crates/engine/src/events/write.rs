@@ -116,7 +116,9 @@ impl Engine {
             self.cache.files[file].waiters.queue.push_back((request, queued()));
             return Outcome::Pending;
         }
-        if durability == Durability::None && self.overwrite(file, offset, data) {
+        let fits = !self.awaits_log_room(file, offset, end);
+        if durability == Durability::None && fits && self.overwrite(file, offset, data) {
+            self.commit_if_due();
             return Outcome::Done(Ok(()));
         }
         // A write that needs patch memory, or is paced, queues behind those that wait for the same.
@@ -180,6 +182,8 @@ impl Engine {
             if first {
                 self.cache.dirty.unlogged.insert((file, page.number));
             }
+            self.cache.charge(ix);
+            self.note_age_of_unlogged();
         }
     }
 
@@ -205,6 +209,10 @@ impl Engine {
         {
             return Step::Starved;
         }
+        if self.awaits_log_room(file, offset, end) {
+            self.commit_group();
+            return Step::Starved;
+        }
         if let Some(gap) = self.unreserved(file, offset, end) {
             self.reserve_for(request, file, gap);
             let data = data.into();
@@ -221,6 +229,7 @@ impl Engine {
         }
         let dirtied = self.pages_dirtied();
         let waits = self.apply(file, offset, data, now);
+        self.commit_if_due();
         self.pace_writers(dirtied, now);
         let over = self.write_back_is_on() || self.patches_press();
         if over {

@@ -44,6 +44,9 @@ impl Engine {
     /// Called when a page is about to go home: logs those of its bytes that supersede records. False if there
     /// is no room: the page must stay, and is retried when the log was freed.
     pub(crate) fn log_superseding(&mut self, ix: PageIx, now: Time) -> bool {
+        if self.is_ordered() {
+            return self.log_ahead(ix, now);
+        }
         let page = &self.cache.pages[ix];
         let (file, number) = (page.file, page.number);
         if page.unlogged.is_empty()
@@ -128,7 +131,8 @@ impl Engine {
     pub(crate) fn superseded_by(&self, file: FileIx, number: u64) -> Option<Lsn> {
         let log = self.journal.as_ref().filter(|log| log.is_usable())?;
         let logged = &self.cache.files[file].logged;
-        let last = match self.may_be_replayed(file, number) {
+        let last = match self.is_ordered() || self.may_be_replayed(file, number) {
+            true if self.is_ordered() && self.config.undone.ahead => None,
             true => logged.last,
             // All records are void once the revocation is durable.
             false => logged.revoked,

@@ -1,6 +1,6 @@
 //! The journal's state of one file: its records in the log.
 
-use weir_journal::{Journal, Named, Retention};
+use weir_journal::{Journal, Named, Retention, Segment};
 use weir_log::Lsn;
 
 use crate::place::FileIx;
@@ -33,6 +33,8 @@ pub(crate) struct Logged {
     pub(crate) ahead: u64,
     /// The file's log retention: the segments that the tail must not pass.
     pub(crate) retention: Retention,
+    /// A size is in the log that home does not have yet.
+    pub(crate) resizing: Option<Resizing>,
     /// A full sync is in progress to free the log.
     pub(crate) checkpointing: bool,
     /// A sync of home alone is in progress to free the log.
@@ -75,6 +77,13 @@ impl Logged {
         self.named_in = Named::default();
         self.paused = false;
     }
+}
+
+/// A size that is in the log before home has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resizing {
+    /// The segment of its record.
+    pub(crate) segment: Segment,
 }
 
 /// The state of the log at the beginning of a file's full sync.

@@ -52,6 +52,8 @@ pub(crate) struct FileJournal {
     pub(crate) home: Option<IoId>,
     /// Blocks of the group in flight, and when it was sent.
     pub(crate) group_sent: (usize, Time),
+    /// Since when something is not logged that is to be; `None` if nothing is, or if not everything is to be logged.
+    pub(crate) unlogged_since: Option<Time>,
     /// The cost model of groups.
     pub(crate) cost: CostModel,
     /// Number of events in which home became newer than the records of a file.
@@ -92,6 +94,7 @@ impl FileJournal {
             superblock: None,
             home: None,
             group_sent: (0, Time::ZERO),
+            unlogged_since: None,
             cost: CostModel::new(1, 1),
             ahead_events: 0,
             retry_at: Time::ZERO,

@@ -64,4 +64,9 @@ impl SyncWaiter {
     pub(crate) fn is_for_program(&self) -> bool {
         self.done.is_for_program()
     }
+
+    /// Whether a freeze waits only for the record of the file's new size.
+    pub(crate) fn is_for_logged_size(&self) -> bool {
+        self.done == SyncFor::Freeze { revokes: false } && self.lsn.is_some()
+    }
 }

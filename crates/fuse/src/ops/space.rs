@@ -223,7 +223,11 @@ impl Effect {
 
     /// The freeze to ask for.
     fn scope(&self) -> FreezeScope {
-        FreezeScope { flush: self.flush, changes_from: self.changed.map(|(from, _)| from) }
+        FreezeScope {
+            flush: self.flush,
+            changes_from: self.changed.map(|(from, _)| from),
+            size: None,
+        }
     }
 
     /// The end of the freeze for a file that was `size` bytes long.

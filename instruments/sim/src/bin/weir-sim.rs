@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use weir_engine::Stats;
+use weir_engine::{Order, Stats};
 use weir_sim::{Options, crash, names, run};
 
 /// Simulates Weir's engine with a faulty device under virtual time and compares it with a model.
@@ -69,6 +69,9 @@ struct NamesArguments {
     /// Run seeds from 0 on until N cuts were made.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     cuts: u64,
+    /// What is logged before it goes home: sync or all.
+    #[arg(long, value_name = "CHANGES", default_value = "sync")]
+    order: Order,
     /// Break this rule on purpose, to show that the checks find it. Can be repeated, or given as a list with commas.
     #[arg(long, value_name = "RULE", value_delimiter = ',')]
     undo: Vec<names::Undo>,
@@ -203,7 +206,8 @@ fn cut_many(seeds: &Range<u64>, jobs: u64, undone: &[crash::Undo]) -> ExitCode {
 fn names_once(seed: u64, arguments: &NamesArguments) -> ExitCode {
     let undone = arguments.undo.clone();
     let run = |print| {
-        let plan = names::Plan { undone: undone.clone(), print, ..names::Plan::new() };
+        let (undone, order) = (undone.clone(), arguments.order);
+        let plan = names::Plan { order, undone, print, ..names::Plan::new() };
         let mut tally = names::Tally::default();
         (names::run(seed, &plan, &mut tally), tally)
     };
@@ -222,7 +226,8 @@ fn names_once(seed: u64, arguments: &NamesArguments) -> ExitCode {
 
 /// Runs seeds of names, as many as are named or as it takes for a number of cuts.
 fn names_many(arguments: &NamesArguments) -> ExitCode {
-    let plan = names::Plan { undone: arguments.undo.clone(), ..names::Plan::new() };
+    let (order, undone) = (arguments.order, arguments.undo.clone());
+    let plan = names::Plan { order, undone, ..names::Plan::new() };
     let all = Mutex::new(names::Tally::default());
     let (runs, failed) = (AtomicU64::new(0), Mutex::new(BTreeMap::<String, u64>::new()));
     let started = Instant::now();

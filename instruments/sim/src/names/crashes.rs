@@ -1,11 +1,13 @@
 //! Crashes: cuts the power or kills the daemon, recovers what is left, and compares it with what programs saw.
 
+use weir_engine::Order;
 use weir_log::{Lsn, Superblock, replay};
 use weir_names::NodeId;
 
 use super::broken::{Broken, Cut, of_bytes};
 use super::home::{Home, Refusal};
 use super::life::{Flight, Life};
+use super::plain::Picture;
 use super::recovery::Recovery;
 use super::tally::Tally;
 use crate::crash::Crash;
@@ -144,6 +146,9 @@ impl Life {
             let what = format!("names are as at {moment}, and home had what was done at {floor}");
             return Err(self.broken(3, what, cut));
         }
+        if self.plan.order == Order::All {
+            self.check_order(found, &picture, floor, cut)?;
+        }
         tally.kept += self.seen.promised as u64;
         let least = self.seen.promised.max(floor);
         let mut first = self.check_bytes(found, moment, cut, tally);
@@ -155,6 +160,49 @@ impl Life {
             }
         }
         first
+    }
+
+    /// Names and all bytes are as at one time, not before the last acknowledged sync.
+    fn check_order(
+        &self,
+        found: &Home,
+        picture: &Picture,
+        floor: usize,
+        cut: Cut,
+    ) -> Result<(), Broken> {
+        let there = found.seen.paths();
+        let wrong_at = |moment: usize, time: u64| {
+            let paths = self.seen.state(moment).paths().into_iter();
+            let mut files = paths.filter(|(_, node)| self.seen.histories.contains_key(node));
+            files.find(|(path, node)| {
+                let content = found.files[&there[path]].content();
+                !self.timeline.may_have(*node, time, content)
+            })
+        };
+        let mut wrong = None;
+        for moment in (floor..=self.seen.moment()).rev() {
+            if self.seen.picture(moment) != picture {
+                continue;
+            }
+            for time in self.timeline.times_of(moment) {
+                match wrong_at(moment, time) {
+                    None => return Ok(()),
+                    Some((path, node)) => drop(wrong.get_or_insert((path, node, time))),
+                }
+            }
+        }
+        let what = match wrong {
+            Some((path, node, time)) => {
+                let content = found.files[&there[&path]].content();
+                let path = String::from_utf8_lossy(&path).into_owned();
+                let differs = self.timeline.difference(node, time, content);
+                format!(
+                    "bytes and names are of no one time: at {time} {path}, which is {node:?}, {differs}"
+                )
+            }
+            None => "names are as they were before the last acknowledged sync".to_owned(),
+        };
+        Err(self.broken(7, what, cut))
     }
 
     /// The bytes of all files, if names are as at a moment.

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use weir_engine::{
-    Config, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, Outcome, PAGE_BYTES, RequestId,
-    Time, WriteBackPolicy,
+    Config, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, Order, Outcome, PAGE_BYTES,
+    RequestId, Time, WriteBackPolicy,
 };
 use weir_log::{Commit, DATA_START, Lsn, NODE_FIRST, Record, Superblock, Writer};
 use weir_names::tree::{
@@ -23,6 +23,7 @@ use super::inodes::{Inodes, identity};
 use super::plan::Plan;
 use super::seen::Seen;
 use super::tally::Tally;
+use super::timeline::Timeline;
 use super::undo::Undo;
 use crate::crash::log_disk::LogDisk;
 use crate::rng::Rng;
@@ -88,6 +89,8 @@ pub(super) enum Waiting {
     },
     Sync {
         moment: usize,
+        /// When it began in the one order.
+        called: u64,
         file: Option<(NodeId, usize)>,
     },
     Commit,
@@ -124,6 +127,8 @@ pub(super) struct Life {
     pub(super) tree: Tree,
     pub(super) engine: Engine,
     pub(super) seen: Seen,
+    /// The same in one order.
+    pub(super) timeline: Timeline,
     pub(super) now: Time,
     pub(super) flight: BTreeMap<u64, Flight>,
     next_flight: u64,
@@ -193,6 +198,12 @@ impl Life {
         };
         config.undone.supersede = plan.undone.contains(&Undo::Supersede);
         config.undone.cut = plan.undone.contains(&Undo::Cut);
+        if plan.order == Order::All {
+            config.order = Order::All;
+            config.commit_age = Duration::from_millis(rng.between(5, 3000));
+        }
+        config.undone.ahead = plan.undone.contains(&Undo::Ahead);
+        config.undone.moment = plan.undone.contains(&Undo::Moment);
         config.undone.home_sync = plan.undone.contains(&Undo::HomeSync);
         let frames = (config.memory_bytes_max / PAGE_BYTES as u64) as u32 + 512;
         let pool = FramePool::new(frames).expect("memory for the frames");
@@ -211,6 +222,7 @@ impl Life {
             tree,
             engine,
             seen: Seen::new(super::plain::Plain::new()),
+            timeline: Timeline::default(),
             now: Time::from_nanos(1_000_000_000),
             flight: BTreeMap::new(),
             next_flight: 0,
@@ -255,6 +267,7 @@ impl Life {
         for (&inode, file) in &mut self.home.files {
             let history = file.begin_history();
             let node = self.inodes.node(inode).expect("it was numbered just now");
+            self.timeline.file(node, &history.content());
             self.seen.histories.insert(node, history);
         }
     }

@@ -18,7 +18,9 @@
 //! 4. each byte was written there, or is zero where that is permitted (a failure of 1 says that it may be this);
 //! 5. 1 to 3 hold where syncs of home fail and drop what they covered;
 //! 6. when the log's tail goes on, each change before it is durable at home, or there is a later one of the same name or
-//!    attributes behind the tail.
+//!    attributes behind the tail;
+//! 7. if everything is logged (`Plan::order`): names and the bytes of all files together are as at one time, not before the last
+//!    acknowledged sync (`timeline`).
 //!
 //! Neither the home nor the checks know the tree or the log: they are plain file systems (`plain`), histories of bytes
 //! (`crash::history`), and moments. Two exceptions: a change of programs is told to the checks with its place in the log, which
@@ -42,6 +44,7 @@ mod recovery;
 mod rest;
 mod seen;
 mod tally;
+mod timeline;
 mod undo;
 
 use crate::rng::Rng;

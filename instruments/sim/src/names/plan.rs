@@ -1,5 +1,7 @@
 //! What a run is to do.
 
+use weir_engine::Order;
+
 use super::undo::Undo;
 
 /// A run under one seed.
@@ -11,6 +13,8 @@ pub struct Plan {
     pub operations: u32,
     /// On average one request in `sparse` is followed by a crash of a copy of the devices.
     pub sparse: u64,
+    /// What is logged before it goes home.
+    pub order: Order,
     /// Rules that are broken on purpose.
     pub undone: Vec<Undo>,
     /// Everything is printed.
@@ -20,7 +24,8 @@ pub struct Plan {
 impl Plan {
     /// Lives in which each request is followed by a crash.
     pub fn new() -> Plan {
-        Plan { lives: 3, operations: 100, sparse: 2, undone: Vec::new(), print: false }
+        let (order, undone) = (Order::Sync, Vec::new());
+        Plan { lives: 3, operations: 100, sparse: 2, order, undone, print: false }
     }
 }
 

@@ -204,6 +204,7 @@ impl Life {
         let Some(lsn) = self.append(&change) else { return self.commit(tally) };
         self.tree.apply(change.clone(), lsn);
         self.seen.did(&change, lsn);
+        self.timeline.names_changed();
         tally.changes += 1;
         let moment = self.seen.moment();
         self.tell(|| format!("{moment}: {change:?} at LSN {lsn}"));
@@ -211,6 +212,7 @@ impl Life {
             Change::Make { node, kind: Kind::File, .. } => {
                 let file = file_id(node);
                 self.seen.histories.insert(node, crate::crash::history::History::new(&[]));
+                self.timeline.file(node, &[]);
                 let home = weir_engine::HomeAttributes {
                     size: 0,
                     dense: true,
@@ -284,6 +286,7 @@ impl Life {
         let history = self.seen.histories.get_mut(&node).expect("it is a file");
         history.did(Edit::Write { offset: offset as usize, bytes: data.clone() });
         let position = (durability != Durability::None).then_some(history.position());
+        self.timeline.edits(node, &history.content());
         self.tell(|| format!("write of {len} bytes to {node:?} at {offset}, {durability:?}"));
         self.busy.insert(node);
         let request = self.request(Waiting::Write { node, position });
@@ -302,10 +305,11 @@ impl Life {
         let history = self.seen.histories.get_mut(&node).expect("it is a file");
         let before = history.content().len();
         let version = history.did(Edit::Size(size));
+        self.timeline.edits(node, &history.content());
         self.tell(|| format!("truncation of {node:?} from {before} to {size}"));
         self.busy.insert(node);
         let request = self.request(Waiting::Size { node, size, version });
-        let scope = FreezeScope::changing(None, size as u64);
+        let scope = FreezeScope::resizing(size as u64);
         match self.engine.freeze(request, file_id(node), scope, self.now) {
             Outcome::Pending => Ok(()),
             Outcome::Done(result) => self.take(request, Reply::Frozen(result), tally),
@@ -327,7 +331,8 @@ impl Life {
             return self.sync_file(node, tally);
         }
         self.tell(|| "fsync of a directory".to_owned());
-        let request = self.request(Waiting::Sync { moment, file: None });
+        let called = self.timeline.called();
+        let request = self.request(Waiting::Sync { moment, called, file: None });
         if self.breaks(Undo::Acknowledgement) {
             return self.take(request, Reply::Synced(Ok(())), tally);
         }
@@ -341,7 +346,8 @@ impl Life {
         let position =
             self.seen.histories[&node].position() - usize::from(self.busy.contains(&node));
         self.tell(|| format!("fsync of {node:?}"));
-        let request = self.request(Waiting::Sync { moment, file: Some((node, position)) });
+        let called = self.timeline.called();
+        let request = self.request(Waiting::Sync { moment, called, file: Some((node, position)) });
         if self.breaks(Undo::Acknowledgement) {
             return self.take(request, Reply::Synced(Ok(())), tally);
         }
@@ -358,7 +364,8 @@ impl Life {
                 self.sync_file(node, tally)?;
             }
         }
-        let request = self.request(Waiting::Sync { moment: self.seen.moment(), file: None });
+        let (moment, called) = (self.seen.moment(), self.timeline.called());
+        let request = self.request(Waiting::Sync { moment, called, file: None });
         let outcome = self.engine.commit_names(request, self.now);
         self.answered(request, outcome, tally)
     }
@@ -436,10 +443,14 @@ impl Life {
                 if position.is_none() && !is_fine {
                     // There was no room for it.
                     self.seen.histories.get_mut(&node).expect("it is a file").withdraw();
+                    self.timeline.withdraw(node);
+                } else {
+                    self.timeline.edited(node, position.is_some() && is_fine);
                 }
             }
-            Waiting::Sync { moment, file } if is_fine => {
+            Waiting::Sync { moment, called, file } if is_fine => {
                 tally.syncs += 1;
+                self.timeline.synced(called);
                 self.seen.promised = self.seen.promised.max(moment);
                 // What is synced of a file without a name was dropped with its last name.
                 let file = file.filter(|(node, _)| self.seen.now().inode(*node).is_some());
@@ -461,6 +472,7 @@ impl Life {
             Waiting::Size { node, .. } => {
                 self.busy.remove(&node);
                 self.seen.histories.get_mut(&node).expect("it is a file").withdraw();
+                self.timeline.withdraw(node);
             }
             Waiting::First { change, position } => {
                 // Another program may have been first.

@@ -25,11 +25,15 @@ pub enum Undo {
     Supersede,
     /// A file is cut at home only after its records are revoked, durably.
     Cut,
+    /// If everything is logged: home is given data only after its records are durable.
+    Ahead,
+    /// If everything is logged: a commit takes all that is not logged.
+    Moment,
 }
 
 impl Undo {
     /// All of them.
-    pub const ALL: [Undo; 10] = [
+    pub const ALL: [Undo; 12] = [
         Undo::WriteAhead,
         Undo::Tail,
         Undo::DataFirst,
@@ -40,6 +44,8 @@ impl Undo {
         Undo::Note,
         Undo::Supersede,
         Undo::Cut,
+        Undo::Ahead,
+        Undo::Moment,
     ];
 
     /// The name on the command line.
@@ -55,6 +61,8 @@ impl Undo {
             Undo::Note => "note",
             Undo::Supersede => "supersede",
             Undo::Cut => "cut",
+            Undo::Ahead => "ahead",
+            Undo::Moment => "moment",
         }
     }
 }
