@@ -34,6 +34,11 @@ impl Shard {
         self.core.event(Thread::Holding, |state, now| state.engine.log_data(file, now))
     }
 
+    /// See [`weir_engine::Engine::log_holds_any_write`].
+    pub fn log_holds_any_write(&self) -> bool {
+        self.core.lock().engine.log_holds_any_write()
+    }
+
     /// Appends a record of names, as [`weir_engine::Engine::log_names`]. May be called under locks that continuations take.
     ///
     /// # Errors

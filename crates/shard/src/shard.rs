@@ -12,7 +12,7 @@ use std::time::Duration;
 use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind};
 use weir_engine::{
     Config, ConfigError, DataState, Durability, Engine, Error, ErrorCursor, ErrorKind, FileId,
-    FramePool, FreezeEnd, FreezeScope, HomeAttributes, Outcome, PAGE_BYTES, ReadData, Stats,
+    FramePool, FreezeEnd, FreezeScope, HomeAttributes, Order, Outcome, PAGE_BYTES, ReadData, Stats,
 };
 use weir_log::Identity;
 
@@ -103,6 +103,8 @@ pub struct Shard {
     whole: Arc<WholeSync>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
+    /// Everything is logged before it goes home.
+    ordered: bool,
     /// The requested memory, bytes.
     memory_bytes_max: u64,
     /// How recovery finds files.
@@ -164,6 +166,7 @@ impl Shard {
             let thread = thread::Builder::new().name("weir-frames".to_owned());
             thread.spawn(prepare).map_err(StartError::Backend)?;
         }
+        let order = config.order;
         let mut engine = Engine::new(config, pool.clone())?;
         if let Some(log) = &log {
             engine.start_log(log.writer());
@@ -174,6 +177,7 @@ impl Shard {
             source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
             whole: Arc::new(WholeSync::new(source).map_err(StartError::Backend)?),
             log: log.as_ref().map(RedoLog::name),
+            ordered: order == Order::All && log.is_some(),
             memory_bytes_max: asked,
             naming: Naming::of(source).map_err(StartError::Backend)?,
             by_number: AtomicBool::new(false),
@@ -755,6 +759,11 @@ impl Shard {
             self.core.perform(work, Thread::Caller);
             trampoline::run(reply);
         }
+    }
+
+    /// Whether everything is logged before it goes home.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered
     }
 
     /// The engine's counters and gauges.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tracing::Level;
-use weir_engine::{FetchPolicy, WriteBackPolicy};
+use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 
 use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
@@ -207,6 +207,17 @@ pub struct MountArguments {
     /// Experimental.
     #[arg(long, value_name = "WHEN")]
     pub names: Option<NamesChoice>,
+    /// What is in the redo log before SOURCE gets it: sync (the default) for what is synced, or all for everything
+    ///
+    /// all: every write, new size and change of a name is logged first, and a crash leaves all files and names as they were at
+    /// one moment: --commit before it at the most, and not before the last fsync. For programs that never call fsync but rely on
+    /// the order of their writes. Everything is written twice. Needs --names log and a log of at least 16M; holes cannot be
+    /// punched, and copy_file_range copies by reading and writing. sync: what is not synced goes to SOURCE in any order.
+    #[arg(long, value_name = "CHANGES")]
+    pub order: Option<Order>,
+    /// With --order all: commit what is not in the log for this long, 100ms to 5m; 5s by default
+    #[arg(long, value_name = "DURATION", value_parser = quantity::parse_commit)]
+    pub commit: Option<Duration>,
     /// Where the redo log is: auto (the default), source, none, or the path of a file or block device
     ///
     /// With a log an fsync costs one write and fetches nothing, and small writes continue when patch memory is
@@ -302,6 +313,8 @@ impl MountArguments {
             dirty_background: self.dirty_background,
             transport: self.transport,
             names: self.names,
+            order: self.order,
+            commit: self.commit,
             log: self.log.clone(),
             log_size: self.log_size,
             allow_other: self.allow_other.then_some(true),

@@ -170,6 +170,8 @@ fn read_key(
         "patch-memory" => into.patch_memory = Some(size(key, value)?),
         "transport" => into.transport = Some(from_text(key, value)?),
         "names" => into.names = Some(from_text(key, value)?),
+        "order" => into.order = Some(from_text(key, value)?),
+        "commit" => into.commit = Some(quantity(key, value, quantity::parse_commit)?),
         "log" => into.log = Some(from_text(key, value)?),
         "log-size" => into.log_size = Some(size(key, value)?),
         "dirty-expire" => {
@@ -200,7 +202,7 @@ fn read_key(
         }
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, \
-                         write-back-interval, dirty-max, dirty-background, transport, names, log, log-size, \
+                         write-back-interval, dirty-max, dirty-background, transport, names, order, commit, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }

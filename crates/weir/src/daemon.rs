@@ -20,8 +20,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Instant;
 
+use weir_backend::home_names::HomeNames;
 use weir_backend::{RedoLog, is_rotational};
-use weir_engine::Config;
+use weir_engine::{Config, Order};
 use weir_fuse::{KernelSetting, Observer, Transport};
 use weir_shard::Shard;
 
@@ -33,7 +34,8 @@ use crate::log_place::{BroughtHome, LogPlaceError, Logs, Wanted};
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
 use crate::own_directory::OwnDirectory;
-use crate::settings::{LOG_BYTES_MIN, LogChoice, NamesChoice, Settings};
+use crate::quantity::Size;
+use crate::settings::{LOG_BYTES_MIN, LogChoice, NamesChoice, ORDERED_LOG_BYTES_MIN, Settings};
 use crate::signals;
 use crate::source::{self, Source, SourceError, SourceLock};
 
@@ -87,6 +89,26 @@ pub enum DaemonError {
     /// The redo log cannot be used.
     #[error(transparent)]
     RedoLog(#[from] LogPlaceError),
+    /// Everything is to be logged, and there is no log.
+    #[error(
+        "--order all keeps every change in the redo log, and {} has none: give --log the path of a file elsewhere, or \
+         --order sync", .0.display()
+    )]
+    OrderWithoutLog(PathBuf),
+    /// Everything is to be logged, and recovery may not find files.
+    #[error(
+        "--order all needs a SOURCE that finds files by handle, which {} does not do for this user: give --order sync",
+        .0.display()
+    )]
+    OrderWithoutHandles(PathBuf),
+    /// Everything is to be logged, and the log does not hold enough.
+    #[error(
+        "the redo log of {} is too small for --order all: give --log-size at least {}, and --log the path of a new file \
+         if it is not in SOURCE; or give --order sync",
+        .0.display(),
+        Size(ORDERED_LOG_BYTES_MIN)
+    )]
+    LogTooSmallForOrder(PathBuf),
     /// Something the daemon needs from the system.
     #[error("cannot {doing}: {error}")]
     System {
@@ -168,6 +190,10 @@ impl Locked {
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, lock.own(), &settings)?;
         let has_log = log.is_some();
+        let is_ordered = settings.engine.order == Order::All && !settings.read_only;
+        if is_ordered {
+            check_order(&source, has_log)?;
+        }
         let settings = match settings.names {
             None | Some(NamesChoice::Log) if !has_log => {
                 Settings { names: Some(NamesChoice::Sync), ..settings }
@@ -178,6 +204,10 @@ impl Locked {
             Config { rotational: is_rotational(source.as_fd()), ..settings.engine.clone() };
         let shard =
             Shard::start_with(config, source.as_fd(), log, settings.lane).map_err(start_error)?;
+        if is_ordered && !shard.log_holds_any_write() {
+            shard.stop();
+            return Err(DaemonError::LogTooSmallForOrder(source.path().to_owned()));
+        }
         let (events, received) = mpsc::channel();
         let (device, observer, transport) =
             mount(&shard, &source, &mountpoint, &settings, events.clone())
@@ -247,6 +277,18 @@ impl Locked {
         // Before the answer to `weir umount`: SOURCE can be mounted again at once.
         drop(lock);
         ended.finish().map_err(DaemonError::Lost)
+    }
+}
+
+/// Checks that everything can be logged.
+fn check_order(source: &Source, has_log: bool) -> Result<(), DaemonError> {
+    if !has_log {
+        return Err(DaemonError::OrderWithoutLog(source.path().to_owned()));
+    }
+    let names = HomeNames::new(source.as_fd()).map_err(system("look at SOURCE"))?;
+    match names.are_by_handle() {
+        true => Ok(()),
+        false => Err(DaemonError::OrderWithoutHandles(source.path().to_owned())),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use weir_engine::{ConfigError, FetchPolicy, WriteBackPolicy};
+use weir_engine::{ConfigError, FetchPolicy, Order, WriteBackPolicy};
 
 use crate::lane_users::LaneUsersError;
 use crate::quantity::{self, QuantityError};
@@ -53,6 +53,9 @@ pub enum OptionError {
     /// The value of `names` is unknown.
     #[error("mount option 'names': {0}")]
     Names(&'static str),
+    /// The value of `order` is unknown.
+    #[error("mount option 'order': {0}")]
+    Order(ConfigError),
     /// The value of `fetch` is unknown.
     #[error("mount option 'fetch': {0}")]
     Fetch(ConfigError),
@@ -227,6 +230,10 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
             into.transport = Some(needed()?.parse().map_err(OptionError::Transport)?);
         }
         "names" => into.names = Some(needed()?.parse().map_err(OptionError::Names)?),
+        "order" => into.order = Some(needed()?.parse::<Order>().map_err(OptionError::Order)?),
+        "commit" => {
+            into.commit = Some(quantity::parse_commit(needed()?).map_err(quantity)?);
+        }
         "log" => into.log = Some(needed()?.parse().map_err(OptionError::Log)?),
         "record" => into.record = Some(absolute(needed()?)?),
         "log_size" | "log-size" => into.log_size = Some(needed()?.parse().map_err(quantity)?),
@@ -385,6 +392,15 @@ mod tests {
         assert_eq!(chosen.write_back, Some(WriteBackPolicy::Adaptive));
         assert_eq!(chosen.write_back_interval, Some(Duration::from_millis(500)));
         assert_eq!(chosen.dirty_max, Some(30));
+    }
+
+    #[test]
+    fn the_order_can_be_chosen() {
+        let chosen = layer("order=all,commit=2s").unwrap();
+        assert_eq!((chosen.order, chosen.commit), (Some(Order::All), Some(Duration::from_secs(2))));
+        assert_eq!(layer("order=sync").unwrap().order, Some(Order::Sync));
+        assert!(matches!(layer("order=some"), Err(OptionError::Order(_))));
+        assert!(matches!(layer("commit=5"), Err(OptionError::Quantity { .. })));
     }
 
     #[test]

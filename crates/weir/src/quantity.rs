@@ -132,6 +132,19 @@ pub fn parse_dirty_expire(text: &str) -> Result<Duration, QuantityError> {
     Ok(age)
 }
 
+/// Reads the age at which what is not logged is committed: 100 ms to 5 minutes.
+pub fn parse_commit(text: &str) -> Result<Duration, QuantityError> {
+    let age = parse_duration(text)?;
+    if age < Duration::from_millis(100) || age > Duration::from_secs(300) {
+        return Err(QuantityError::OutOfRange {
+            text: text.to_owned(),
+            least: "100ms",
+            most: "5m",
+        });
+    }
+    Ok(age)
+}
+
 /// Reads the sampling interval of write-back: 10 ms to a minute.
 pub fn parse_write_back_interval(text: &str) -> Result<Duration, QuantityError> {
     let interval = parse_duration(text)?;
@@ -265,6 +278,8 @@ mod tests {
         assert!(parse_dirty_expire("100ms").is_ok());
         assert!(parse_dirty_expire("99ms").is_err());
         assert!(parse_dirty_expire("25h").is_err());
+        assert_eq!(parse_commit("5s"), Ok(Duration::from_secs(5)));
+        assert!(parse_commit("99ms").is_err() && parse_commit("1h").is_err());
         assert_eq!(parse_timeout("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_timeout("0"), Ok(Duration::ZERO));
         assert_eq!(parse_timeout("250ms"), Ok(Duration::from_millis(250)));

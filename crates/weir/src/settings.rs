@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing::Level;
-use weir_engine::{Config, FetchPolicy, WriteBackPolicy};
+use weir_engine::{Config, FetchPolicy, Order, WriteBackPolicy};
 use weir_fuse::Transport;
 
 use crate::lane_users::LaneUsers;
@@ -19,6 +19,9 @@ const LOG_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// The smallest useful redo log, bytes.
 pub const LOG_BYTES_MIN: u64 = 1 << 20;
+
+/// The smallest redo log of a mount that logs everything, bytes.
+pub const ORDERED_LOG_BYTES_MIN: u64 = 16 << 20;
 
 /// The place of the redo log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,6 +144,10 @@ pub struct Layer {
     pub transport: Option<TransportChoice>,
     /// `--names`.
     pub names: Option<NamesChoice>,
+    /// `--order`.
+    pub order: Option<Order>,
+    /// `--commit`.
+    pub commit: Option<Duration>,
     /// `--log`.
     pub log: Option<LogChoice>,
     /// `--log-size`.
@@ -190,6 +197,8 @@ impl Layer {
             atime: self.atime.or(below.atime),
             transport: self.transport.or(below.transport),
             names: self.names.or(below.names),
+            order: self.order.or(below.order),
+            commit: self.commit.or(below.commit),
             log: self.log.or(below.log),
             log_size: self.log_size.or(below.log_size),
             log_level: self.log_level.or(below.log_level),
@@ -221,6 +230,7 @@ impl Layer {
             let (given, least) = (Size(log_bytes), Size(LOG_BYTES_MIN));
             return Err(SettingsError::LogTooSmall { given, least });
         }
+        self.check_order(log_bytes)?;
         self.check_policy()?;
         self.check_lane_users()?;
         if self.no_recovery == Some(true) && self.read_only != Some(true) {
@@ -237,6 +247,8 @@ impl Layer {
             patch_bytes_max: patch_memory,
             fetch_policy: self.fetch.unwrap_or_default(),
             dirty_expire: self.dirty_expire.unwrap_or(defaults.dirty_expire),
+            order: self.order.unwrap_or_default(),
+            commit_age: self.commit.unwrap_or(defaults.commit_age),
             write_back,
             opportunistic: write_back == WriteBackPolicy::Adaptive,
             write_back_interval: self.write_back_interval.unwrap_or(defaults.write_back_interval),
@@ -272,6 +284,29 @@ impl Layer {
             log_file: self.log_file,
             record: self.record,
         })
+    }
+
+    /// Checks that everything can be logged if it is to be.
+    fn check_order(&self, log_bytes: u64) -> Result<(), SettingsError> {
+        if self.order != Some(Order::All) {
+            return match self.commit {
+                Some(_) => Err(SettingsError::CommitWithoutOrder),
+                None => Ok(()),
+            };
+        }
+        if self.log == Some(LogChoice::None) {
+            return Err(SettingsError::OrderWithoutLog);
+        }
+        if matches!(self.names, Some(NamesChoice::Sync | NamesChoice::Behind)) {
+            return Err(SettingsError::OrderWithoutNames);
+        }
+        match log_bytes < ORDERED_LOG_BYTES_MIN {
+            true => {
+                let (given, least) = (Size(log_bytes), Size(ORDERED_LOG_BYTES_MIN));
+                Err(SettingsError::LogTooSmallForOrder { given, least })
+            }
+            false => Ok(()),
+        }
     }
 
     /// Checks that users of the lane may use the mount.
@@ -385,6 +420,27 @@ pub enum SettingsError {
          --read-only as well"
     )]
     NoRecoveryToWrite,
+    /// Everything is to be logged, and nothing.
+    #[error(
+        "--order all keeps every change in the redo log: leave out --log none, or give --order sync"
+    )]
+    OrderWithoutLog,
+    /// Everything is to be logged but names.
+    #[error(
+        "--order all keeps changes of names in the redo log, too: give --names log, or leave it out"
+    )]
+    OrderWithoutNames,
+    /// `--commit` has no effect.
+    #[error("--commit is for --order all: give that as well, or leave it out")]
+    CommitWithoutOrder,
+    /// `--log-size` is too small for everything.
+    #[error("a log of {given} is too small for --order all: give --log-size at least {least}")]
+    LogTooSmallForOrder {
+        /// The value given.
+        given: Size,
+        /// The bound.
+        least: Size,
+    },
     /// `--log-size` is too small.
     #[error("a log of {given} is too small: give --log-size at least {least}")]
     LogTooSmall {
@@ -478,6 +534,25 @@ mod tests {
         assert_eq!(patch(16 << 20), 4 << 20);
         assert_eq!(patch(128 << 20), 32 << 20);
         assert_eq!(patch(1 << 30), 64 << 20);
+    }
+
+    #[test]
+    fn everything_is_logged_only_where_it_can_be() {
+        let all = Layer { order: Some(Order::All), ..Layer::default() };
+        let resolved = Layer { commit: Some(Duration::from_secs(1)), ..all.clone() }.resolve();
+        let engine = resolved.unwrap().engine;
+        assert_eq!((engine.order, engine.commit_age), (Order::All, Duration::from_secs(1)));
+        let none = Layer { log: Some(LogChoice::None), ..all.clone() };
+        assert_eq!(none.resolve().unwrap_err(), SettingsError::OrderWithoutLog);
+        for names in [NamesChoice::Sync, NamesChoice::Behind] {
+            let names = Layer { names: Some(names), ..all.clone() };
+            assert_eq!(names.resolve().unwrap_err(), SettingsError::OrderWithoutNames);
+        }
+        let small = Layer { log_size: Some(Size(8 << 20)), ..all };
+        let error = small.resolve().unwrap_err().to_string();
+        assert!(error.contains("at least 16M"), "{error}");
+        let commit = Layer { commit: Some(Duration::from_secs(1)), ..Layer::default() };
+        assert_eq!(commit.resolve().unwrap_err(), SettingsError::CommitWithoutOrder);
     }
 
     #[test]

@@ -183,8 +183,11 @@ impl FileSystem {
         self.drop_privileges_for(&inode, caller);
         let fs = Arc::clone(self);
         let file = inode.node().file();
-        let from = if cached == Cached::Stale { 0 } else { size };
-        self.shard.freeze(file, FreezeScope::changing(None, from), move |granted| {
+        let mut scope = FreezeScope::resizing(size);
+        if cached == Cached::Stale {
+            scope.changes_from = Some(0);
+        }
+        self.shard.freeze(file, scope, move |granted| {
             let (mut end, resized) = resize_at_home(&inode, granted, size);
             if cached == Cached::Stale {
                 end.discard = Some((0, u64::MAX));

@@ -148,6 +148,17 @@ impl FileSystem {
     /// # Errors
     /// Why home refuses what was logged, or cannot be synced.
     pub(crate) fn free_log_of_names(self: &Arc<Self>) -> Result<(), Errno> {
+        self.free_log_of_all_names()?;
+        if self.shard.is_ordered() {
+            // What was changed before, data too, comes before what home gets now.
+            let (sender, committed) = channel();
+            self.shard.commit_names(move |result| sender.send(result).unwrap_or(()));
+            committed.recv().unwrap_or(Ok(()))?;
+        }
+        Ok(())
+    }
+
+    fn free_log_of_all_names(self: &Arc<Self>) -> Result<(), Errno> {
         let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
             return Ok(());
         };

@@ -100,7 +100,11 @@ impl FileSystem {
         }
         let fs = Arc::clone(self);
         let file = inode.node().file();
-        self.shard.freeze(file, FreezeScope::changing(None, 0), move |granted| {
+        let scope = match access.truncate {
+            true => FreezeScope::resizing(0),
+            false => FreezeScope::changing(None, 0),
+        };
+        self.shard.freeze(file, scope, move |granted| {
             let (end, prepared) = if access.truncate {
                 resize_at_home(&inode, granted, 0)
             } else {

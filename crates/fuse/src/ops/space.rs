@@ -13,6 +13,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
+use crate::ops::attributes::resize_at_home;
 
 /// Most bytes that one copy_file_range(2) copies: the program asks again for the rest, and other
 /// requests on the file run in between.
@@ -52,6 +53,14 @@ impl FileSystem {
         let file = open.inode.node().file();
         let fs = Arc::clone(self);
         let inode = Arc::clone(&open.inode);
+        if self.shard.is_ordered() {
+            if effect.changed.is_some() {
+                // The log has no records of that; programs write zeros or copy instead.
+                return done(Err(Errno::EOPNOTSUPP));
+            }
+            return self
+                .settled(&inode, move || fs.allocate_in_order(open, user, range, effect, done));
+        }
         self.settled(&inode, move || {
             let shard = Arc::clone(&fs.shard);
             shard.freeze(file, effect.scope(), move |granted| {
@@ -63,6 +72,48 @@ impl FileSystem {
                 };
                 (end, move || done(allocated))
             });
+        });
+    }
+
+    /// As [`FileSystem::allocate`] where everything is logged: home reserves the space, which no program sees, and the file's new
+    /// size follows by the log.
+    fn allocate_in_order(
+        self: &Arc<Self>,
+        open: Arc<OpenFile>,
+        user: u32,
+        range: (u64, u64),
+        effect: Effect,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let fs = Arc::clone(self);
+        let file = open.inode.node().file();
+        self.shard.freeze(file, FreezeScope::unchanging(None), move |granted| {
+            let keep = libc::FALLOC_FL_KEEP_SIZE;
+            let reserved = allocate_at_home(&open.inode, user, granted, range, keep);
+            let answer = move || match (reserved, effect.reaches) {
+                (Ok(()), Some(reaches)) => fs.grow(&open.inode, reaches, done),
+                (reserved, _) => done(reserved),
+            };
+            (UNCHANGED, answer)
+        });
+    }
+
+    /// Gives a file a size, unless it is longer.
+    fn grow(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        reaches: u64,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
+        let file = inode.node().file();
+        self.shard.freeze(file, FreezeScope::growing(reaches), move |granted| {
+            let is_long = fs.shard.size(file).is_some_and(|size| size >= reaches);
+            let (end, grown) = match granted {
+                Ok(()) if is_long => (UNCHANGED, Ok(())),
+                granted => resize_at_home(&inode, granted, reaches),
+            };
+            (end, move || done(grown))
         });
     }
 
@@ -120,8 +171,9 @@ impl FileSystem {
             Ok(sides) => sides,
             Err(errno) => return done(Err(errno)),
         };
-        if !source.inode.is_at_home() || !destination.inode.is_at_home() {
-            // The kernel copies by reading and writing, which does not wait for home.
+        let is_ordered = self.shard.is_ordered();
+        if is_ordered || !source.inode.is_at_home() || !destination.inode.is_at_home() {
+            // The kernel copies by reading and writing, which does not wait for home, and is logged.
             return done(Err(Errno::EOPNOTSUPP));
         }
         let len = len.min(COPY_BYTES_MAX);

@@ -51,7 +51,7 @@ MOUNT OPTIONS (-o):
   ro, rw                          as --read-only
   norecovery, noload              as --no-recovery
   allow_other                     as --allow-other
-  fetch=, memory=, patch_memory=, dirty_expire=, log=, log_size=,
+  fetch=, memory=, patch_memory=, dirty_expire=, order=, commit=, log=, log_size=,
   write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, transport=, names=, lane_users=
                                   as the long options
   lane, nolane                    as --lane
