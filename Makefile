@@ -79,6 +79,7 @@ crash-test: setup checked
 # No set-up: it needs neither root nor mounts.
 crash-test-names:
 	$(CARGO) run --profile checked -p weir-sim --bin weir-sim -- names --cuts 200000 --keep-going
+	$(CARGO) run --profile checked -p weir-sim --bin weir-sim -- names --order all --cuts 100000 --keep-going
 
 miri:
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \

@@ -32,7 +32,7 @@ as-at-one-moment)
     for seconds in 0.7 1.6 2.3 3.1; do
         rm -rf "${SRC:?}"/*
         mount_weir_foreground "$SRC" "$MNT" --order all --commit 500ms --log-size 16M --dirty-expire 100ms --memory 64M
-        python3 "$PROGRAM" write "$MNT" "$WORK/progress" &
+        python3 "$PROGRAM" write "$MNT" "$WORK/progress" 2>/dev/null &
         program=$!
         sleep "$seconds"
         killed=$(date +%s.%N)

@@ -3,7 +3,7 @@
 write DIR PROGRESS: round after round, writes the round's number to counters in a fixed order, with a file that is truncated and
 written anew among them, and renames a file at the end of the round. PROGRESS, which is not in the mount, gets each round that
 has ended and when.
-check DIR [--torn]: everything must be as at one moment. Prints the round. With --torn says whether it is, and succeeds.
+check DIR: everything must be as at one moment. Prints the round.
 """
 
 import os
@@ -83,9 +83,6 @@ def main():
     if sys.argv[1] == "write":
         return write(sys.argv[2], sys.argv[3])
     what, ended = wrong(sys.argv[2])
-    if "--torn" in sys.argv:
-        print("torn" if what else "whole")
-        return 0
     if what:
         print("not as at one moment: " + what)
         return 1

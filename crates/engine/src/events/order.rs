@@ -259,3 +259,199 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_frames::FramePool;
+    use weir_log::{Commit, DATA_START, NODE_FIRST, Superblock, Writer};
+
+    use super::*;
+    use crate::command::{
+        Command, Completion, FileId, FreezeEnd, HomeAttributes, IoId, LogCommand, Outcome, Output,
+        Reply, RequestId,
+    };
+    use crate::config::Config;
+
+    const ONE: FileId = FileId(1);
+    const OTHER: FileId = FileId(2);
+
+    /// An engine that logs everything, with two files, and what it left to do.
+    struct Bench {
+        engine: Engine,
+        now: Time,
+        requests: u64,
+        groups: Vec<(IoId, Commit)>,
+        writes: Vec<(IoId, FileId)>,
+        replies: Vec<RequestId>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let config = Config {
+                memory_bytes_max: 16 << 20,
+                patch_bytes_max: 1 << 20,
+                order: Order::All,
+                ..Config::default()
+            };
+            let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+            engine.start_log(Writer::new(Superblock {
+                log: [1; 16],
+                mount: [2; 16],
+                bytes: DATA_START + (1 << 20),
+                generation: 1,
+                checkpoint: Lsn(0),
+                clean: true,
+                row_blocks: 1,
+                nodes: NODE_FIRST,
+                features: 0,
+            }));
+            for file in [ONE, OTHER] {
+                let home = HomeAttributes { size: 0, dense: true, write_unit: 512, readable: true };
+                engine.attach(file, home);
+                engine.identify(file, &file.0.to_le_bytes());
+            }
+            let (groups, writes, replies) = (Vec::new(), Vec::new(), Vec::new());
+            let now = Time::from_millis(1);
+            Bench { engine, now, requests: 0, groups, writes, replies }
+        }
+
+        fn request(&mut self) -> RequestId {
+            self.requests += 1;
+            RequestId(self.requests)
+        }
+
+        /// Says whether the write was taken.
+        fn write(&mut self, file: FileId, offset: u64, len: usize) -> bool {
+            let (request, data) = (self.request(), vec![7; len]);
+            let durability = Durability::None;
+            let written = self.engine.write(request, file, offset, &data, durability, self.now);
+            self.settle();
+            written == Outcome::Done(Ok(())) || self.replies.contains(&request)
+        }
+
+        /// Takes what the engine left to do. Reservations and syncs of home end at once.
+        fn settle(&mut self) {
+            self.engine.dispatch();
+            while let Some(output) = self.engine.next_output() {
+                match output {
+                    Output::Reply { request, reply } => {
+                        assert!(matches!(
+                            reply,
+                            Reply::Written(Ok(())) | Reply::Synced(Ok(())) | Reply::Frozen(Ok(()))
+                        ));
+                        self.replies.push(request);
+                    }
+                    Output::Log(LogCommand::Write { io, commit }) => self.groups.push((io, commit)),
+                    Output::Command(Command::Write { io, file, .. }) => {
+                        self.writes.push((io, file))
+                    }
+                    Output::Command(Command::Reserve { io, .. }) => {
+                        let reserved = Completion::Reserved { result: Ok(()) };
+                        self.engine.complete(io, reserved, self.now);
+                    }
+                    Output::Command(Command::Sync { io, .. }) => {
+                        self.engine.complete(io, Completion::Synced { result: Ok(()) }, self.now);
+                    }
+                    Output::Command(Command::Map { io, .. }) => {
+                        let mapped = Completion::Mapped { extents: Vec::new() };
+                        self.engine.complete(io, mapped, self.now);
+                    }
+                    Output::Cleaned(_) => {}
+                    other => panic!("{other:?}"),
+                }
+                self.engine.dispatch();
+            }
+            self.engine.check_invariants();
+        }
+
+        fn end_group(&mut self) {
+            let (io, _) = self.groups.remove(0);
+            self.engine.log_completed(io, Ok(()), self.now);
+            self.settle();
+        }
+
+        fn tick_after(&mut self, age: Duration) {
+            self.now = self.now + age;
+            self.engine.tick(self.now);
+            self.settle();
+        }
+    }
+
+    #[test]
+    fn a_sync_of_one_file_commits_all() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 100) && bench.write(OTHER, 5000, 100));
+        let request = bench.request();
+        let synced = bench.engine.sync(request, ONE, Durability::Data, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        bench.settle();
+        assert_eq!((bench.groups.len(), bench.engine.cache.unlogged.bytes), (1, 0));
+        bench.end_group();
+        assert_eq!((bench.replies.last(), bench.groups.len()), (Some(&request), 0));
+    }
+
+    #[test]
+    fn what_is_old_is_committed_and_what_goes_home_is_logged_before() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 4096));
+        let due = bench.engine.next_tick(bench.now).expect("a commit is due");
+        assert!(due <= bench.now + bench.engine.config.commit_age);
+        bench.tick_after(bench.engine.config.commit_age);
+        assert_eq!((bench.groups.len(), bench.writes.len()), (1, 0));
+        bench.end_group();
+        // The file is longer now than the log says.
+        assert!(bench.write(ONE, 8192, 10));
+        bench.tick_after(bench.engine.config.dirty_expire);
+        assert_eq!((bench.groups.len(), bench.writes.len()), (1, 0));
+        bench.end_group();
+        assert!(bench.writes.iter().any(|&(_, file)| file == ONE));
+    }
+
+    #[test]
+    fn a_writer_waits_while_a_commit_would_not_fit_in_a_group() {
+        let mut bench = Bench::new();
+        let page = |nth: u64| nth * PAGE;
+        let taken = (0..200).take_while(|&nth| bench.write(ONE, page(nth), 4096)).count();
+        let group = bench.engine.group_bytes_max() as u64 / PAGE;
+        assert!((10..200).contains(&taken) && taken as u64 <= 2 * group, "{taken} pages");
+        assert_eq!(bench.groups.len(), 1, "one is in flight");
+        bench.end_group();
+        assert!(bench.replies.contains(&RequestId(bench.requests)), "it was taken");
+    }
+
+    #[test]
+    fn home_gets_a_new_size_when_its_record_is_durable() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 4096) && bench.write(OTHER, 0, 10));
+        let request = bench.request();
+        let scope = FreezeScope::resizing(100);
+        let frozen = bench.engine.freeze(request, ONE, scope, bench.now);
+        assert_eq!(frozen, Outcome::Pending);
+        bench.settle();
+        assert_eq!((bench.groups.len(), bench.replies.contains(&request)), (1, false));
+        assert_eq!(bench.engine.cache.unlogged.bytes, 0, "what was written before comes before");
+        bench.end_group();
+        assert!(bench.replies.contains(&request));
+        bench.engine.thaw(ONE, FreezeEnd { discard: None, size: Some(100) }, bench.now);
+        bench.settle();
+        assert_eq!(bench.engine.size(ONE), Some(100));
+        // The log is needed for the size until home is synced.
+        let file = bench.engine.cache.files.find(ONE).unwrap();
+        let retention = &bench.engine.cache.files[file].logged.retention;
+        assert!(retention.settling.first().is_some());
+    }
+
+    #[test]
+    fn a_sync_of_names_takes_the_data() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 100));
+        let request = bench.request();
+        assert_eq!(bench.engine.commit_names(request, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_group();
+        assert_eq!(bench.replies.last(), Some(&request));
+        assert_eq!(bench.engine.commit_names(request, bench.now), Outcome::Done(Ok(())));
+    }
+}
