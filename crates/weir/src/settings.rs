@@ -550,7 +550,7 @@ mod tests {
         }
         let small = Layer { log_size: Some(Size(8 << 20)), ..all };
         let error = small.resolve().unwrap_err().to_string();
-        assert!(error.contains("at least 16M"), "{error}");
+        assert!(error.contains("at least 16 MiB"), "{error}");
         let commit = Layer { commit: Some(Duration::from_secs(1)), ..Layer::default() };
         assert_eq!(commit.resolve().unwrap_err(), SettingsError::CommitWithoutOrder);
     }
