@@ -35,9 +35,10 @@ impl Engine {
         self.pump_log(now);
     }
 
-    /// A sync of home as a whole failed.
+    /// A sync of home as a whole failed. Of files that are not at home it covered nothing.
     pub(crate) fn lose_home(&mut self, kind: ErrorKind) {
-        let files: Vec<FileIx> = self.cache.files.iter().map(|(ix, _)| ix).collect();
+        let at_home = self.cache.files.iter().filter(|(_, file)| !file.unbound);
+        let files: Vec<FileIx> = at_home.map(|(ix, _)| ix).collect();
         for file in files {
             self.home_lost(file, kind);
         }
