@@ -214,6 +214,10 @@ impl Engine {
     /// Merges the patches read from the log into a page, under those written since. They stay spilled if they need a frame
     /// and none is free.
     pub(crate) fn take_back(&mut self, ix: PageIx, places: &[u64], blocks: &[Block]) {
+        if self.is_ordered() && !self.cache.pages[ix].unlogged.is_empty() {
+            // In more pieces they would take more room than the log has been seen to have.
+            self.log_everything();
+        }
         let (file, number) = (self.cache.pages[ix].file, self.cache.pages[ix].number);
         let writer = self.journal.as_ref().expect("what is spilled is in a log").shared.writer();
         let spilled = self.cache.spill.index.get((file, number)).expect("the page is spilled");
