@@ -13,6 +13,7 @@
 mod board;
 pub(crate) mod census;
 pub(crate) mod change;
+mod charges;
 mod content;
 pub(crate) mod dirty;
 pub(crate) mod file;

@@ -16,7 +16,7 @@ use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
 
 /// The attributes to set; those that are `None` stay.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct SetAttributes {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
@@ -101,7 +101,9 @@ impl FileSystem {
         self.set_owner(inode, set)?;
         self.set_mode(inode, set)?;
         self.set_times(inode, set)?;
-        self.note_attributes_changed(inode);
+        if SetAttributes::default() != (SetAttributes { size: None, ..*set }) {
+            self.note_attributes_changed(inode);
+        }
         self.see_again(inode);
         Ok(())
     }
