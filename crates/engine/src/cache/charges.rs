@@ -21,9 +21,9 @@ impl Cache {
     }
 
     fn charge_anew(&mut self, ix: PageIx) {
-        let page = &mut self.pages[ix];
+        let page = &self.pages[ix];
         let after = page.charge();
-        let before = std::mem::replace(&mut page.charged, after as u32) as usize;
+        let before = self.unlogged.set(ix, after);
         if before == after {
             return;
         }
@@ -54,7 +54,7 @@ impl Cache {
         let page = &self.pages[ix];
         let mut unlogged = page.unlogged;
         unlogged.cover(start, len);
-        charge_of(unlogged, page.patches.runs() + 1).saturating_sub(page.charged as usize)
+        charge_of(unlogged, page.patches.runs() + 1).saturating_sub(self.unlogged.of(ix))
     }
 
     /// Panics unless the sum is right.
@@ -64,10 +64,10 @@ impl Cache {
             let charges: Vec<usize> = self
                 .pages_of(ix)
                 .into_iter()
-                .map(|page| {
-                    let page = &self.pages[page];
+                .map(|ix| {
+                    let page = &self.pages[ix];
                     let due = if self.unlogged.are_counted { page.charge() } else { 0 };
-                    assert_eq!(page.charged as usize, due, "page {} is charged", page.number);
+                    assert_eq!(self.unlogged.of(ix), due, "page {} is charged", page.number);
                     due
                 })
                 .filter(|&charge| charge > 0)

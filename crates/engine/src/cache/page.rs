@@ -140,8 +140,6 @@ pub(crate) struct Page {
     pub(crate) dirty_since_ms: u64,
     /// Bytes that were written and are not in the log. Empty if the page is clean, or the file is not logged.
     pub(crate) unlogged: Span,
-    /// The most space that `unlogged` takes in the log; 0 unless everything is to be logged (`unlogged`).
-    pub(crate) charged: u32,
     /// The segment of the oldest log record that its content needs; `None` if nothing was logged since the page last
     /// went home, or if all of it is at home.
     pub(crate) rec: Option<Segment>,
@@ -323,7 +321,6 @@ impl Pages {
             dirty_seq: 0,
             dirty_since_ms: OVERDUE,
             unlogged: Span::default(),
-            charged: 0,
             rec: None,
             home_epoch: 0,
             home_unlogged: false,
