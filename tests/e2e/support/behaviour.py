@@ -67,6 +67,16 @@ def hash_of(data):
     return hashlib.sha256(data).hexdigest()[:16]
 
 
+def removed_directory():
+    """A directory that is synced after it was removed."""
+    os.mkdir("to-be-removed")
+    fd = os.open("to-be-removed", os.O_RDONLY | os.O_DIRECTORY)
+    os.rmdir("to-be-removed")
+    say("removed directory", answer(os.fsync, fd), answer(os.listdir, fd), os.fstat(fd).st_nlink,
+        answer(os.mkdir, "below", dir_fd=fd))
+    os.close(fd)
+
+
 def unnamed_files():
     """O_TMPFILE: files that get a name later, or never."""
     os.mkdir("unnamed")
@@ -111,6 +121,7 @@ def open_flags():
         else:
             say(f"open {name}", fd)
     unnamed_files()
+    removed_directory()
 
     fd = os.open("flags", os.O_RDWR | os.O_APPEND)
     os.pwrite(fd, b"END", 0)

@@ -186,11 +186,14 @@ impl FileSystem {
     ) {
         let fs = Arc::clone(self);
         self.when_all_named(node, move |named| {
-            let opened = named
-                .and_then(|()| fs.inode(node))
-                .and_then(|inode| Ok(open_directory(inode.path_fd()?)?));
+            let opened = named.and_then(|()| fs.inode(node)).and_then(|inode| {
+                // Otherwise it was removed before home had it.
+                let is_at_home = inode.is_at_home();
+                Ok(if is_at_home { Some(open_directory(inode.path_fd()?)?) } else { None })
+            });
             match opened {
-                Ok(opened) => {
+                Ok(None) => done(Ok(())),
+                Ok(Some(opened)) => {
                     let home = fs.shard.directory();
                     home.sync_directory(opened, move |synced| done(synced.map_err(Errno::from)));
                 }
