@@ -48,6 +48,19 @@ case $1 in
         sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh"
         mount_weir_foreground "$SRC" "$MNT"
         python3 "$SUPPORT/known.py" use "$MNT" "$SRC" "$WORK/outside"
+        step "links are copied with times; what they lead to keeps its own"
+        mkdir "$WORK/tree"
+        echo content >"$WORK/tree/file"
+        ln -s file "$WORK/tree/link"
+        touch -h -d @1000000000 "$WORK/tree/link"
+        touch -d @1500000000 "$WORK/tree/file"
+        cp -a "$WORK/tree" "$MNT/tree"
+        touch -h -d @1200000000 "$MNT/tree/link"
+        "$WEIR" sync "$MNT"
+        for at in "$MNT" "$WORK/remote"; do
+            expect_equal "the link in $at" "$(readlink "$at/tree/link")" file
+            expect_equal "the file's time in $at" "$(stat -c %Y "$at/tree/file")" 1500000000
+        done
         ;;
 esac
 step "the end"

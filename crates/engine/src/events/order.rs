@@ -160,17 +160,7 @@ impl Engine {
             self.log_unlogged(file, WHOLE);
         }
         let wait = self.append_everything()?;
-        let of_file = &self.cache.files[file];
-        let home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
-        if wait.is_none() && !home {
-            return Some(Step::Done(Ok(())));
-        }
-        let id = self.add_log_waiter(file, durability, done, wait);
-        if home {
-            self.sync_home(file, id);
-        }
-        self.pump_log(now);
-        Some(Step::Pending)
+        Some(self.await_log(file, wait, durability, done, now))
     }
 
     /// Called when a page is about to go home: sees to it that all its bytes, and the file's size, are in the log. False if there is no room:

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use weir_frames::PAGE_BYTES;
+use weir_log::Lsn;
 
 use crate::command::Durability;
 use crate::engine::Engine;
@@ -79,16 +80,29 @@ impl Engine {
         let of_file = &self.cache.files[file];
         // The names before this sync are durable with it.
         let wait = of_file.logged.last.filter(|&last| last >= durable).max(self.undurable_name());
+        Some(self.await_log(file, wait, durability, done, now))
+    }
+
+    /// Has a sync of a file wait until the log is durable up to a position, and home is synced if it has what the log does not.
+    pub(crate) fn await_log(
+        &mut self,
+        file: FileIx,
+        wait: Option<Lsn>,
+        durability: Durability,
+        done: SyncFor,
+        now: Time,
+    ) -> Step<()> {
+        let of_file = &self.cache.files[file];
         let home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
         if wait.is_none() && !home {
-            return Some(Step::Done(Ok(())));
+            return Step::Done(Ok(()));
         }
         let id = self.add_log_waiter(file, durability, done, wait);
         if home {
             self.sync_home(file, id);
         }
         self.pump_log(now);
-        Some(Step::Pending)
+        Step::Pending
     }
 
     /// The unlogged data of the pages of a file that a byte range touches. Stops when it exceeds the size of a group.
