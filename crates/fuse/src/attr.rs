@@ -1,5 +1,7 @@
 //! File attributes in Weir's own form: what home says, and the encodings FUSE uses for it.
 
+use std::time::Duration;
+
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
 use weir_backend::Timestamp;
@@ -135,9 +137,27 @@ pub(crate) fn later(one: Timestamp, other: Timestamp) -> Timestamp {
     if in_order(one) < in_order(other) { other } else { one }
 }
 
+/// So long before a time.
+pub(crate) fn earlier_by(time: Timestamp, by: Duration) -> Timestamp {
+    let nanoseconds = time.tv_nsec - i64::from(by.subsec_nanos());
+    let borrowed = i64::from(nanoseconds < 0);
+    Timestamp {
+        tv_sec: time.tv_sec - by.as_secs() as i64 - borrowed,
+        tv_nsec: nanoseconds + borrowed * 1_000_000_000,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_before_another_borrows_a_second() {
+        let at = |tv_sec, tv_nsec| Timestamp { tv_sec, tv_nsec };
+        let earlier = earlier_by(at(10, 500), Duration::new(2, 600));
+        assert_eq!(in_order(earlier), (7, 999_999_900));
+        assert_eq!(in_order(earlier_by(at(10, 500), Duration::from_nanos(500))), (10, 0));
+    }
 
     #[test]
     fn device_numbers_survive_the_wire() {

@@ -132,14 +132,26 @@ impl FileSystem {
     pub(crate) fn name_at_home(self: &Arc<Self>, at: names::Place<'_>) -> Result<(), Errno> {
         let Some(behind) = &self.write_behind else { return Ok(()) };
         let at = place(at)?;
-        if behind.lock().tree.kind(at.parent()).is_none() {
-            return Ok(());
+        let is_known = behind.lock().tree.kind(at.parent()).is_some();
+        if is_known {
+            behind.wait(&Awaited::Entry(at.clone()))?;
         }
-        behind.wait(&Awaited::Entry(at.clone()))?;
         self.free_log_of_names()?;
         behind.home_is_changed();
         behind.lock().tree.forget(&at);
         Ok(())
+    }
+
+    /// Waits until home has all names of a file that is about to lose one there: what has none is gone.
+    ///
+    /// # Errors
+    /// Why home refuses them.
+    pub(crate) fn all_names_at_home(&self, node: NodeId) -> Result<(), Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(()) };
+        if behind.lock().tree.kind(node).is_none_or(Kind::is_directory) {
+            return Ok(());
+        }
+        Ok(behind.wait(&Awaited::Node(node))?)
     }
 
     /// A name or an attribute is about to be changed at home without the log: no record of names that is there now may be

@@ -322,6 +322,9 @@ impl FileSystem {
         if let Some(named) = named.as_ref().filter(|_| is_directory) {
             self.names_at_home(named.node)?;
         }
+        if let Some(named) = &named {
+            self.all_names_at_home(named.node)?;
+        }
         let held = named.as_ref().and_then(|named| self.hold_if_last(named));
         let lost = place(at)?;
         let files: Vec<FileId> = named.iter().map(|named| named.node.file()).collect();
@@ -441,6 +444,9 @@ impl FileSystem {
         let source = self.inode_at_home(from.parent)?;
         let moved = self.known_by(&source, from.name);
         let replaced = self.known_by(&destination, to.name);
+        if let Some(replaced) = replaced.as_ref().filter(|_| !exchange) {
+            self.all_names_at_home(replaced.node)?;
+        }
         let held = moved.as_ref().and_then(|moved| self.inodes.get(moved.node));
         let lost = replaced.as_ref().and_then(|replaced| self.hold_if_last(replaced));
         let both = moved.iter().chain(&replaced);

@@ -19,7 +19,7 @@ use weir_engine::ErrorKind;
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
 use weir_names::tree::{
-    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Tree, Xattrs,
+    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Tree, Xattrs,
 };
 use weir_names::{NodeId, Place, Way};
 use weir_shard::Renamed;
@@ -783,12 +783,24 @@ impl FileSystem {
             // Some homes set the times of what a symbolic link leads to, if that is there.
             set.map(drop).or_else(|error| match inode.kind() {
                 FileType::Symlink => Ok(()),
+                // Only its owner says when a directory was changed; whoever may change it says that it was now.
+                FileType::Directory if self.is_no_programs(inode, attributes.mtime) => {
+                    let mtime = Some(SetTime::Now);
+                    let _ = self.at_home(NameCommand::SetTimes { inode: at, atime: None, mtime });
+                    Ok(())
+                }
                 _ => Err(error),
             })?;
         }
         inode.set_unprivileged(false);
         self.see_again(inode);
         Ok(())
+    }
+
+    /// Whether a time of a directory is not one that a program has set.
+    fn is_no_programs(&self, directory: &Inode, mtime: Option<Moment>) -> bool {
+        let behind = self.write_behind.as_ref();
+        mtime.zip(behind).is_some_and(|(mtime, behind)| behind.is_given(directory.node(), mtime))
     }
 }
 
@@ -824,6 +836,6 @@ fn difference(
     }
 }
 
-fn set_time(moment: weir_names::tree::Moment) -> SetTime {
+fn set_time(moment: Moment) -> SetTime {
     SetTime::To { seconds: moment.seconds, nanoseconds: moment.nanoseconds }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::StatVfs;
 use weir_backend::Timestamp;
+use weir_backend::home_names::Status;
 use weir_log::Lsn;
 use weir_names::tree::{
     Attributes, Change, Command, CommandId, Conflict, HomeError, Kind, Part, Refused, Standing,
@@ -104,6 +105,8 @@ pub(super) type Continuation = Box<dyn FnOnce(Result<(), HomeError>) + Send>;
 pub(super) struct Noted {
     /// When it was changed last here, while home does not have all its entries.
     pub(super) changed: Option<Timestamp>,
+    /// When home was changed last under names in it, at the earliest, or the time that it was told of the directory.
+    pub(super) given: Option<Timestamp>,
     /// When all its entries were read at home, or it was made.
     pub(super) read: Option<Instant>,
     /// It has too many entries to be known whole.
@@ -505,62 +508,56 @@ impl WriteBehind {
         }
     }
 
-    /// What programs see of a node over what home says, with what `ask` says of the node at home, at one moment.
+    /// What programs see of a node over what home says, with what `ask` says of the node at home, at one moment. Waits for
+    /// what changes the number of its links there.
     ///
     /// # Errors
     /// Those of `ask`.
-    pub(crate) fn shown_with<T>(
+    pub(crate) fn shown_with(
         &self,
         node: NodeId,
-        ask: impl Fn() -> std::io::Result<T>,
-    ) -> std::io::Result<(Shown, T)> {
+        ask: impl Fn() -> std::io::Result<Status>,
+    ) -> std::io::Result<(Shown, Status)> {
         let until = Instant::now() + AT_ONE_MOMENT;
         loop {
-            let mut before = {
-                let mut state = self.lock();
-                // Home may or may not have done yet what is under way.
-                while state.tree.is_busy(node) && !state.tree.knows_all_names(node) {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        break;
-                    }
-                    let waited = self.progress.wait_timeout(state, left);
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                }
-                self.shown_of(&state, node)
-            };
+            let mut before = self.shown_of(&self.lock(), node);
             let said = ask()?;
-            let is_changed = {
-                let state = self.lock();
-                state.tree.is_busy(node) || self.shown_of(&state, node).home != before.home
-            };
-            before.is_unsure = is_changed && !before.is_whole;
-            if !before.is_unsure || Instant::now() >= until {
+            let state = self.lock();
+            before.is_unsure = self.may_disagree(&state, node, &before, &said);
+            let left = until.saturating_duration_since(Instant::now());
+            if !before.is_unsure || left.is_zero() {
                 // What was set before is here, or home has said it: it was asked later.
                 return Ok((before, said));
             }
+            drop(self.progress.wait_timeout(state, left));
         }
     }
 
     /// As [`WriteBehind::shown_with`], without waiting: `None` if it cannot be told which of the two knows what the other
     /// does not.
-    pub(crate) fn shown_now_with<T>(
+    pub(crate) fn shown_now_with(
         &self,
         node: NodeId,
-        ask: impl FnOnce() -> std::io::Result<T>,
-    ) -> std::io::Result<Option<(Shown, T)>> {
+        ask: impl FnOnce() -> std::io::Result<Status>,
+    ) -> std::io::Result<Option<(Shown, Status)>> {
         let (before, ended) = {
             let state = self.lock();
-            let is_sure = !state.tree.is_busy(node) || state.tree.knows_all_names(node);
-            if !is_sure {
-                return Ok(None);
-            }
             (self.shown_of(&state, node), state.ended)
         };
         let said = ask()?;
         let state = self.lock();
-        let is_sure = before.is_whole || !state.tree.is_busy(node) && state.ended == ended;
+        let is_sure = state.ended == ended && !self.may_disagree(&state, node, &before, &said);
+        let is_sure = before.is_whole || is_sure;
         Ok(is_sure.then_some((before, said)))
+    }
+
+    /// Whether home may have counted links of a node before or after it changed them, since the tree's were counted.
+    fn may_disagree(&self, state: &State, node: NodeId, before: &Shown, said: &Status) -> bool {
+        // Some file systems count no subdirectories.
+        let counts = kind_of(said) != Kind::Directory || said.nlink > 1;
+        let is_changing = state.tree.are_links_changing(node);
+        let is_changed = is_changing || self.shown_of(state, node).home != before.home;
+        counts && is_changed && !before.is_whole
     }
 
     fn shown_of(&self, state: &State, node: NodeId) -> Shown {
@@ -786,7 +783,7 @@ impl State {
         })
     }
 
-    fn apply(&mut self, change: Change, lsn: Lsn) {
+    pub(super) fn apply(&mut self, change: Change, lsn: Lsn) {
         self.drained = false;
         self.tree.apply(change, lsn);
     }

@@ -5,11 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_names::NodeId;
-use weir_names::tree::{Answer, Command, CommandId, HomeError, Standing, Tree};
+use weir_names::tree::{
+    Answer, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Standing, Tree,
+};
 
-use crate::attr;
+use crate::attr::{self, earlier_by, in_order, moment, timestamp};
 use crate::inode::Inode;
 use crate::inodes::Inodes;
+use crate::write_behind::log::Logged;
 use crate::write_behind::made::Named;
 use crate::write_behind::moves::Begun;
 use crate::write_behind::state::{Noted, RETRY, State, WriteBehind};
@@ -118,6 +121,9 @@ impl WriteBehind {
                 self.call_workers(&mut state);
                 return Some(Job::Command(id, command));
             }
+            if state.give_times(inodes) {
+                continue;
+            }
             let let_go = state.settle(inodes, self.entry_timeout);
             let conflicts = state.describe_conflicts(inodes);
             let ready = state.take_ready();
@@ -169,6 +175,9 @@ impl WriteBehind {
             state.crew.learn(took);
             state.drained = false;
             state.ended += 1;
+            if result.is_ok() {
+                state.note_given(id, took);
+            }
             state.tree.ended(id, result);
             // What is as it should be is noted when it is looked at: the planner is asked for the next command.
             let ready = match state.waiting.is_empty() {
@@ -194,6 +203,13 @@ impl WriteBehind {
         self.call_workers(&mut state);
     }
 
+    /// Whether home is given this time of a directory because it was changed then.
+    pub(crate) fn is_given(&self, directory: NodeId, mtime: Moment) -> bool {
+        let state = self.lock();
+        let given = state.directories.get(&directory).and_then(|noted| noted.given);
+        given.is_some_and(|given| moment(given) == mtime)
+    }
+
     /// What a command does to names is in the log, durably: it is executed now.
     pub(crate) fn stepped(&self, id: CommandId, command: Command, begun: Begun) {
         let mut state = self.lock();
@@ -210,6 +226,55 @@ impl WriteBehind {
 }
 
 impl State {
+    /// Home did what a command says, in so long a time: it shows a later time of the directories that were changed.
+    fn note_given(&mut self, id: CommandId, took: Duration) {
+        let command = self.tree.command(id);
+        let itself = match command {
+            Command::Make { node, kind: Kind::Directory, .. } => Some((*node, None)),
+            Command::Set { node, attributes, .. } => attributes.mtime.map(|to| (*node, Some(to))),
+            _ => None,
+        };
+        let began = earlier_by(attr::now(), took);
+        let changed = command.changed_directories().map(|directory| (directory, None));
+        for (directory, set) in changed.chain(itself) {
+            if let Some(noted) = self.directories.get_mut(&directory) {
+                noted.given = Some(set.map_or(began, timestamp));
+            }
+        }
+    }
+
+    /// Directories that were changed since home was: what was changed had no consequence there. Home is to know the time, which
+    /// programs have seen. Says whether there is such a directory.
+    fn give_times(&mut self, inodes: &Inodes) -> bool {
+        let not_given = |noted: &Noted| {
+            let changed = noted.changed?;
+            noted.given.is_none_or(|given| in_order(given) < in_order(changed)).then_some(changed)
+        };
+        let mut to_give = Vec::new();
+        for (&directory, noted) in &mut self.directories {
+            let Some(changed) = not_given(noted) else { continue };
+            if self.tree.standing_of_entries(directory) == Standing::Home {
+                noted.given = Some(changed);
+                if !self.tree.is_nameless(directory) {
+                    to_give.push((directory, changed));
+                }
+            }
+        }
+        let mut is_given = false;
+        for (node, changed) in to_give {
+            let attributes = Attributes { mtime: Some(moment(changed)), ..Attributes::default() };
+            let change = Change::Set { node, attributes };
+            // Without room in the log home goes without: its directory has the names that it had before.
+            if self.tree.check(&change).is_ok()
+                && let Logged::At(lsn) = self.log(inodes, &change)
+            {
+                self.apply(change, lsn);
+                is_given = true;
+            }
+        }
+        is_given
+    }
+
     /// Notes what is home now, and forgets what need not be known any more. Gives back the inodes of that which are held: they
     /// are to be used and dropped without the lock.
     fn settle(&mut self, inodes: &Inodes, entry_timeout: Duration) -> Vec<Arc<Inode>> {

@@ -21,6 +21,7 @@ use weir_fuse::{Options, STATE};
 
 use crate::Test;
 use crate::attributes::{set_times, time, times_of};
+use crate::behind_listings::needs_home;
 use crate::directories::{names_in, open_directory, read, set};
 use crate::faults::set_immutable;
 use crate::fixture::{Fixture, STRANGER, errno, open, pattern, read_at};
@@ -37,6 +38,10 @@ pub const TESTS: &[Test] = &[
     ("behind_names_that_home_has_are_removed", names_that_home_has_are_removed),
     ("behind_an_open_file_outlives_its_name", an_open_file_outlives_its_name),
     ("behind_a_file_may_have_many_names", a_file_may_have_many_names),
+    (
+        "behind_home_has_another_name_before_the_last_one_is_removed_there",
+        home_has_another_name_before_the_last_one_is_removed_there,
+    ),
     ("behind_fsync_brings_names_home", fsync_brings_names_home),
     ("behind_attributes_follow", attributes_follow),
     ("behind_directory_times_follow", directory_times_follow),
@@ -481,6 +486,31 @@ fn a_file_may_have_many_names() {
     bring_home(&fixture);
     assert_eq!(fs::metadata(fixture.home("newest")).unwrap().nlink(), 1);
     assert!(!fixture.home("released").exists());
+}
+
+fn home_has_another_name_before_the_last_one_is_removed_there() {
+    let mut waits = false;
+    let prepare = |source: &Path| {
+        fs::create_dir(source.join("dir")).unwrap();
+        waits = needs_home(&source.join("dir"));
+        for name in ["removed", "replaced", "new"] {
+            fs::write(source.join("dir").join(name), name).unwrap();
+        }
+    };
+    let fixture = mounted_with(prepare, |_| {});
+    let Some(held) = Held::new(&fixture).filter(|_| waits) else { return };
+    let at = |name: &str| fixture.at("dir").join(name);
+    for name in ["removed", "replaced"] {
+        fs::hard_link(at(name), held.at(name)).unwrap();
+    }
+    assert!(fs::remove_file(at("removed")).is_err());
+    assert!(fs::rename(at("new"), at("replaced")).is_err());
+    let home = held.release();
+    assert_eq!(seen(&home), ["removed 2 removed", "replaced 2 replaced"]);
+    fs::remove_file(at("removed")).unwrap();
+    fs::rename(at("new"), at("replaced")).unwrap();
+    assert_eq!(seen(&home), ["removed 1 removed", "replaced 1 replaced"]);
+    assert_eq!(seen(&fixture.home("dir")), ["replaced 1 new"]);
 }
 
 fn fsync_brings_names_home() {

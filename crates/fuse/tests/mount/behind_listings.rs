@@ -66,7 +66,7 @@ fn make_all(directory: &Path) {
 }
 
 /// Gives a directory a default ACL: what is changed in it waits for home. Says whether there are ACLs.
-fn needs_home(directory: &Path) -> bool {
+pub fn needs_home(directory: &Path) -> bool {
     let flags = XattrFlags::empty();
     let set = setxattr(directory, "system.posix_acl_default", &default_acl(), flags);
     if let Err(error) = set {

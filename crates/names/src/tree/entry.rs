@@ -65,13 +65,15 @@ impl Entry {
     }
 }
 
-/// Entries of a directory that lead to directories.
+/// Entries of a directory that lead to directories, as many as:
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subdirectories {
     /// As programs see it.
     pub(crate) wanted: usize,
     /// As home is known to have it.
     pub(crate) home: usize,
+    /// Of those, and of entries that led or will lead to one: how many a command is under way for.
+    pub(crate) busy: usize,
 }
 
 /// Positions of a directory's names in listings, above 0 and below 2^32.

@@ -63,6 +63,14 @@ impl Tree {
         None
     }
 
+    /// A command that is under way.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn command(&self, id: CommandId) -> &Command {
+        &self.in_flight[&id].command
+    }
+
     /// Commands under way.
     pub fn under_way(&self) -> usize {
         self.in_flight.len()
@@ -137,12 +145,21 @@ impl Tree {
 
     fn set_busy(&mut self, command: &Command, busy: bool) {
         let (places, nodes) = concerned(command);
+        let is_directory =
+            |node: &NodeId| self.nodes.get(node).is_some_and(|of| of.kind.is_directory());
+        let is_of_directory = nodes.iter().flatten().any(is_directory);
         for place in places.into_iter().flatten().filter(|place| place.parent() != NodeId::PARKING)
         {
             self.change_entry(place, |entry| {
                 entry.busy = busy;
                 entry.touched |= busy;
             });
+            if is_of_directory {
+                let directory = self.directory_mut(place.parent());
+                let directory = directory.expect("a directory stays while a command is on it");
+                let counted = &mut directory.subdirectories.busy;
+                *counted = if busy { *counted + 1 } else { *counted - 1 };
+            }
         }
         for node in nodes.into_iter().flatten() {
             if let Some(node) = self.nodes.get_mut(&node) {
@@ -422,6 +439,13 @@ impl Command {
         let (places, nodes) = concerned(self);
         let directories: Vec<NodeId> = places.into_iter().flatten().map(Place::parent).collect();
         nodes.into_iter().flatten().chain(directories)
+    }
+
+    /// The directories in which it changes names at home.
+    pub fn changed_directories(&self) -> impl Iterator<Item = NodeId> {
+        let (places, _) = concerned(self);
+        let changes = !matches!(self, Command::Look { .. });
+        places.into_iter().flatten().filter(move |_| changes).map(Place::parent)
     }
 }
 
