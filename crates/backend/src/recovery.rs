@@ -223,7 +223,12 @@ impl Recovered {
         wanted: &[u8],
         flags: OFlags,
     ) -> io::Result<Option<OwnedFd>> {
-        let file = match identity::open(self.source.as_fd(), wanted, flags)? {
+        let opened = match identity::open(self.source.as_fd(), wanted, flags) {
+            // Not a file: one that is gone had its identity.
+            Err(error) if is_of_no_file(&error) => return Ok(None),
+            opened => opened?,
+        };
+        let file = match opened {
             Found::Gone => return Ok(None),
             Found::File(file) => file,
             Found::NotForUs => {
@@ -419,6 +424,11 @@ impl Home for Recovered {
     fn is_done(&self, identity: &[u8]) -> bool {
         self.done.contains(identity)
     }
+}
+
+/// Whether an error of opening something says that it is a symbolic link, a directory or a socket.
+fn is_of_no_file(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::LOOP | Errno::ISDIR | Errno::NXIO))
 }
 
 /// Whether a file already has these bytes there.

@@ -52,7 +52,7 @@ pub trait Home {
     }
 
     /// The identity that a file has now, if it is another one: home had lost the file, and recovery of names made it again.
-    /// Asked after [`Home::names_end`].
+    /// Empty if it is gone and recovery of names made another file, which got its identity. Asked after [`Home::names_end`].
     fn made_again_as(&self, _identity: &[u8]) -> Option<Vec<u8>> {
         None
     }
@@ -411,7 +411,7 @@ struct Nodes {
     without: BTreeMap<u64, Option<Vec<u8>>>,
     /// Identities of nodes, the last one of each.
     identities: HashMap<u64, Vec<u8>>,
-    /// Files that were made again: their identities in the log, and now.
+    /// Files that were made again, or are gone: their identities in the log, and now.
     made_again: HashMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -429,7 +429,10 @@ impl Nodes {
     fn ask(&mut self, home: &impl Home, named: &BTreeSet<Vec<u8>>) {
         for (&node, identity) in &mut self.without {
             // What recovery made comes before what the log says: home may have lost that.
-            let logged = || self.identities.get(&node).cloned();
+            let logged = || {
+                let logged = self.identities.get(&node)?;
+                Some(home.made_again_as(logged).unwrap_or_else(|| logged.clone()))
+            };
             *identity = home.identity_of(node).or_else(logged);
         }
         self.identities.clear();

@@ -116,6 +116,9 @@ struct Recovery<'a> {
     missing: BTreeSet<NodeId>,
     /// What is gone, and was reported.
     reported_gone: HashSet<NodeId>,
+    /// The inodes that this recovery and earlier ones made, and what they are: home may give them the identities of those that
+    /// it lost.
+    made_here: HashMap<Vec<u8>, NodeId>,
 }
 
 impl<'a> Recovery<'a> {
@@ -151,6 +154,7 @@ impl<'a> Recovery<'a> {
             given_up: Vec::new(),
             missing: BTreeSet::new(),
             reported_gone: HashSet::new(),
+            made_here: noted.iter().filter_map(Noted::inode).collect(),
         };
         match finding {
             Finding::Names => recovery.introduce_by_name(&records, noted)?,
@@ -225,8 +229,9 @@ impl<'a> Recovery<'a> {
         identity: &[u8],
     ) -> Result<(), NamesRecoveryError> {
         let inodes = &mut self.executor.inodes;
+        let is_another = self.made_here.get(identity).is_some_and(|&made| made != node);
         let is_there = inodes.is_there(identity, kind);
-        if is_there.map_err(system("find out which files SOURCE has"))? {
+        if is_there.map_err(system("find out which files SOURCE has"))? && !is_another {
             self.tree.made_at_home(node);
             inodes.name(node, identity.to_vec());
             self.missing.remove(&node);
@@ -299,6 +304,7 @@ impl<'a> Recovery<'a> {
     /// Notes what was made, and `more`. Says whether the note has it.
     fn note(&mut self, more: Vec<Noted>) -> Result<bool, NamesRecoveryError> {
         let mut lines = self.executor.take_unnoted();
+        self.made_here.extend(lines.iter().filter_map(Noted::inode));
         let nodes: HashSet<NodeId> = lines.iter().filter_map(Noted::named).collect();
         if let Some((_, not_noted)) = &mut self.not_noted {
             not_noted.extend(nodes);
@@ -377,7 +383,8 @@ impl<'a> Recovery<'a> {
             .filter_map(|&node| Some((node, self.executor.inodes.lasting_identity(node)?)));
         let identities = identities.collect();
         let (given_up, counts) = (self.given_up, self.executor.counts);
-        Ok(RecoveredNames { left, conflicts, given_up, kept, made_again, counts, identities })
+        let made = self.made_here.into_keys().collect();
+        Ok(RecoveredNames { left, conflicts, given_up, kept, made_again, counts, identities, made })
     }
 }
 

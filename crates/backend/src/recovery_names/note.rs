@@ -46,6 +46,14 @@ pub(crate) enum Noted {
 }
 
 impl Noted {
+    /// The inode that was made, and the node that it is.
+    pub(crate) fn inode(&self) -> Option<(Vec<u8>, NodeId)> {
+        match self {
+            Noted::Inode(node, identity) => Some((identity.clone(), *node)),
+            Noted::Step(..) => None,
+        }
+    }
+
     /// The node into which nothing may go before this is durable.
     pub(crate) fn named(&self) -> Option<NodeId> {
         match self {

@@ -1,6 +1,6 @@
 //! What becomes of a recovery of names: what is left and why, and who is in the way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::{fmt, io};
 
 use weir_log::Lsn;
@@ -144,6 +144,8 @@ pub struct RecoveredNames {
     /// What was done.
     pub counts: Counts,
     pub(crate) identities: HashMap<NodeId, Vec<u8>>,
+    /// Identities of inodes that recoveries of this log made.
+    pub(crate) made: HashSet<Vec<u8>>,
 }
 
 impl RecoveredNames {
@@ -175,6 +177,12 @@ impl RecoveredNames {
     /// home does not have it. If its last name was removed, that inode is gone.
     pub fn identity_of(&self, node: NodeId) -> Option<&[u8]> {
         self.identities.get(&node).map(Vec::as_slice)
+    }
+
+    /// Whether this is the identity of what recovery made, though the log may have another inode of that identity, which home
+    /// lost: some file systems (xfs) give a number and its generation again after a power cut.
+    pub(crate) fn is_of_another(&self, lost: &[u8]) -> bool {
+        self.made.contains(lost)
     }
 }
 

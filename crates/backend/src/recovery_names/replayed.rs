@@ -94,10 +94,14 @@ impl ReplayedNames {
         }
     }
 
-    /// The identity that an inode has now that home had lost.
+    /// The identity that an inode has now that home had lost; empty if home does not have it, and another inode has its
+    /// identity now.
     fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
-        let now = self.recovered.as_ref()?.identity_of(*self.nodes.get(identity)?)?;
-        (now != identity).then(|| now.to_vec())
+        let recovered = self.recovered.as_ref()?;
+        match recovered.identity_of(*self.nodes.get(identity)?) {
+            Some(now) => (now != identity).then(|| now.to_vec()),
+            None => recovered.is_of_another(identity).then(Vec::new),
+        }
     }
 
     /// What people are to know of what was recovered, in sentences.

@@ -261,6 +261,37 @@ fn what_a_recovery_made_is_known_when_it_has_content() {
 }
 
 #[test]
+fn what_home_lost_is_not_what_got_its_identity() {
+    let Some(source) = Source::new() else { return };
+    // Home had the file 10 and lost it, though the log says which inode it was. An earlier recovery made the file 11, which home
+    // gave that inode's identity, and was cut.
+    fs::write(source.path("new"), "").unwrap();
+    let identity = source.handle("new");
+    let (mut note, _) = Note::read(source.fd.as_fd(), LOG).unwrap();
+    note.add(&[Noted::Inode(NodeId(11), identity.clone())]).unwrap();
+    let log = Log::default()
+        .make(10, at(1, "old"), Kind::File)
+        .known(10, Kind::File, identity.clone())
+        .remove(10, at(1, "old"))
+        .make(11, at(1, "new"), Kind::File);
+    let recovered = log.recover_all(&source);
+    assert_eq!(source.names("."), ["new"]);
+    assert_eq!(recovered.identity_of(NodeId(10)), None);
+    assert_eq!(recovered.identity_of(NodeId(11)), Some(&identity[..]));
+    assert!(recovered.is_of_another(&identity));
+    // Of a file that has its own name yet, what it had is not in the other one.
+    let log = Log::default()
+        .make(10, at(1, "old"), Kind::File)
+        .known(10, Kind::File, identity.clone())
+        .make(11, at(1, "new"), Kind::File);
+    let recovered = log.recover_all(&source);
+    assert_eq!(source.names("."), ["new", "old"]);
+    assert_eq!(recovered.identity_of(NodeId(10)), Some(&source.handle("old")[..]));
+    assert_eq!(recovered.identity_of(NodeId(11)), Some(&identity[..]));
+    assert_eq!(source.handle("new"), identity);
+}
+
+#[test]
 fn nothing_goes_into_what_the_note_has_no_room_for() {
     let Some(source) = Source::new() else { return };
     fs::write(source.path("old"), "").unwrap();
