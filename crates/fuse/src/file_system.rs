@@ -138,6 +138,9 @@ impl FileSystem {
         let write_behind = options
             .names_behind
             .then(|| WriteBehind::new(options.entry_timeout, log, descriptors.unnamed_max()));
+        if let Some(behind) = write_behind.as_ref().filter(|_| !home.are_by_handle()) {
+            behind.lock().tree.remember_links();
+        }
         Ok(FileSystem {
             shard,
             lane,

@@ -318,7 +318,7 @@ impl Executor<'_> {
             return Ok(self.is(node, seen));
         }
         let is_ours = seen.which != Which::Elsewhere
-            && tree.kind(node) == Some(&seen.kind()?)
+            && seen.kind().map(|seen| tree.kind(node).is_some_and(|kind| kind.may_be(&seen)))?
             && seen.is_empty()?;
         Ok(is_ours && self.adopt(tree, node, at, seen))
     }

@@ -78,12 +78,18 @@ impl Seen {
         FileType::from_raw_mode(self.status.st_mode)
     }
 
+    /// What a symbolic link says is empty if home does not tell: sshfs tells nothing that could lead out of what it mounts.
     pub(crate) fn kind(&self) -> io::Result<Kind> {
         let mode = self.status.st_mode;
         Ok(match FileType::from_raw_mode(mode) {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink(read_link(self.inode.as_fd())?.into()),
+            FileType::Symlink => match read_link(self.inode.as_fd()) {
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
+                    Kind::Symlink(Box::default())
+                }
+                target => Kind::Symlink(target?.into()),
+            },
             file_type => {
                 Kind::Special { file_type: file_type.as_raw_mode(), device: self.status.st_rdev }
             }

@@ -28,6 +28,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether two may be of one node: what a symbolic link says may not be known, and is empty then.
+    pub fn may_be(&self, other: &Kind) -> bool {
+        match (self, other) {
+            (Kind::Symlink(one), Kind::Symlink(other)) if one.is_empty() || other.is_empty() => {
+                true
+            }
+            _ => self == other,
+        }
+    }
+
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         matches!(self, Kind::Directory)

@@ -132,8 +132,9 @@ impl Tree {
     /// Whose it is what home has at a place, if its identity is not known. The caller has seen that the file or directory is
     /// empty; what is not, is foreign.
     pub fn adoptable(&self, at: &Place, kind: &Kind) -> Adoption {
-        let may =
-            |node: &Node| node.made_here && node.kind == *kind && node.places.role(at).is_some();
+        let may = |node: &Node| {
+            node.made_here && node.kind.may_be(kind) && node.places.role(at).is_some()
+        };
         let wanted = self.entry(at).and_then(|entry| entry.wanted);
         let unsure = self.unsure.get(at).map_or(&[][..], Vec::as_slice);
         let candidates = wanted.into_iter().chain(unsure.iter().copied());

@@ -46,6 +46,8 @@ pub struct Tree {
     pub(crate) has_log: bool,
     /// A log was replayed to it: it has every name that home may have of the nodes that the log speaks of.
     pub(crate) is_recovering: bool,
+    /// Home does not say that two names lead to one node: see [`Tree::remember_links`].
+    pub(crate) remembers_links: bool,
     /// Nodes that lost their last place: see [`Tree::take_unneeded`].
     pub(crate) unneeded: BTreeSet<NodeId>,
 }
@@ -72,6 +74,7 @@ impl Tree {
             made_at_home: HashSet::new(),
             has_log: true,
             is_recovering: false,
+            remembers_links: false,
             unneeded: BTreeSet::new(),
         }
     }
@@ -82,6 +85,12 @@ impl Tree {
         let mut tree = Tree { has_log: false, ..Tree::new(Lsn(u64::MAX)) };
         tree.queue.commit(tree.durable);
         tree
+    }
+
+    /// Home knows files by their names (sshfs): asked again, it would say that two names of one file lead to two. So names
+    /// are not forgotten of what is known to have several.
+    pub fn remember_links(&mut self) {
+        self.remembers_links = true;
     }
 }
 
@@ -187,6 +196,7 @@ impl Tree {
                 || node.busy
                 || node.parked
                 || has_entries
+                || self.remembers_links && node.places.len() > 1
         });
         let is_bound = self.is_bound(at.parent());
         if !is_needed && is_bound && self.nodes[&at.parent()].directory.is_some() {

@@ -263,7 +263,7 @@ impl Inodes<'_> {
             Err(error) if is_closed(&error) => false,
             is_empty => is_empty?,
         };
-        Ok(seen.which != Which::Elsewhere && is_empty && seen.kind()? == *kind)
+        Ok(seen.which != Which::Elsewhere && is_empty && seen.kind()?.may_be(kind))
     }
 
     fn settle(

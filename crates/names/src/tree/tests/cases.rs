@@ -57,6 +57,30 @@ pub(super) fn nothing(_: &Place) -> AtHome {
 }
 
 #[test]
+fn where_home_counts_no_links_names_of_a_file_with_several_are_not_forgotten() {
+    for remembers in [false, true] {
+        let mut tree = tree();
+        if remembers {
+            tree.remember_links();
+        }
+        tree.introduce(N, Kind::File);
+        tree.changed_at_home(&at("one"), Some(N));
+        tree.apply(Change::Link { node: F, at: at("g") }, Lsn(2));
+        bring_home(&mut tree, 3, nothing);
+        assert!(tree.begin_home_sync());
+        tree.home_synced(true);
+        assert!(tree.forget_clean(NodeId::ROOT));
+        let expected = remembers.then_some(Some(F));
+        assert_eq!(
+            ["f", "g"].map(|name| tree.look_up(NodeId::ROOT, name.as_bytes())),
+            [expected; 2]
+        );
+        assert_eq!(tree.look_up(NodeId::ROOT, b"one"), None);
+        tree.check_invariants();
+    }
+}
+
+#[test]
 fn a_name_that_is_not_settled_is_not_forgotten() {
     let mut tree = tree();
     tree.apply(make("a"), Lsn(8));
