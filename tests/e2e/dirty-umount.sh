@@ -13,6 +13,7 @@ case $1 in
     small-memory) options=(--memory 16M --patch-memory 1M) ;;
     *) options=(--fetch "$1") ;;
 esac
+if [ "${UNDER:-}" = sshfs ]; then export TREE_SFTP=1; fi
 mkdir "$WORK/plain"
 python3 "$SUPPORT/tree.py" grow "$WORK/plain" 7 "$operations" >/dev/null
 mount_weir "$SRC" "$MNT" "${options[@]}"

@@ -56,7 +56,10 @@ make_home() {
             mkdir "$WORK/remote"
             printf '#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n' >"$WORK/ssh"
             chmod +x "$WORK/ssh"
-            sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh" -o allow_other,default_permissions
+            local options=allow_other,default_permissions
+            # By default newer ones tell no target that is absolute, which programs use.
+            if sshfs --help 2>&1 | grep -q no_contain_symlinks; then options+=,no_contain_symlinks; fi
+            sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh" -o "$options"
             ;;
     esac
 }

@@ -4,7 +4,8 @@
 # lane
 # all: lane-postgres
 # seconds: 40
-# homes: xfs sshfs
+# Not on sshfs, where what the server makes belongs to another user: PostgreSQL refuses that without Weir, too.
+# homes: xfs
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -7,6 +7,9 @@
 
 The name `.weir` at the top is Weir's own, and left out. A modification time before 2001 was set by `grow` on
 purpose and is part of the manifest.
+
+With TREE_SFTP in the environment: trees as the SFTP protocol (version 3) knows them, with times in seconds and without
+hard links.
 """
 
 import hashlib
@@ -16,6 +19,8 @@ import stat
 import sys
 
 Y2001_NS = 978_307_200 * 10**9
+SFTP = "TREE_SFTP" in os.environ
+TIME_STEP_NS = 10**9 if SFTP else 1
 
 
 class Grower:
@@ -71,6 +76,8 @@ class Grower:
         self.files.remove(path)
 
     def link(self, path):
+        if SFTP:
+            return
         new = self.name("link")
         os.link(path, new)
         self.files.append(new)
@@ -88,7 +95,8 @@ class Grower:
     def old_time(self, path):
         # Chosen by the file's number, not by the clock.
         second = self.random.randrange(1, 900_000_000)
-        os.utime(path, ns=(second * 10**9, second * 10**9 + self.random.randrange(10**9)))
+        part = self.random.randrange(10**9)
+        os.utime(path, ns=(second * 10**9, second * 10**9 + part // TIME_STEP_NS * TIME_STEP_NS))
 
     def step(self):
         roll = self.random.random()
@@ -139,7 +147,7 @@ def times(root):
             directories.remove(".weir")
         for name in files:
             path = os.path.join(top, name)
-            print(os.path.relpath(path, root), os.lstat(path).st_mtime_ns)
+            print(os.path.relpath(path, root), os.lstat(path).st_mtime_ns // TIME_STEP_NS)
 
 
 def main():
