@@ -58,7 +58,7 @@ make_home() {
             chmod +x "$WORK/ssh"
             local options=allow_other,default_permissions
             # By default newer ones tell no target that is absolute, which programs use.
-            if sshfs --help 2>&1 | grep -q no_contain_symlinks; then options+=,no_contain_symlinks; fi
+            if [[ $(sshfs --help 2>&1) = *no_contain_symlinks* ]]; then options+=,no_contain_symlinks; fi
             sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh" -o "$options"
             ;;
     esac
