@@ -140,3 +140,81 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_frames::FramePool;
+
+    use super::*;
+    use crate::command::{
+        Completion, Durability, FileId, FreezeEnd, FreezeScope, HomeAttributes, Outcome, Output,
+    };
+    use crate::config::Config;
+    use crate::waiters::freeze_state::Target;
+
+    const FILE: FileId = FileId(7);
+    const NOW: Time = Time::from_millis(1);
+
+    /// An engine with one file without holes at home.
+    fn engine_with(size: u64, write_unit: u32) -> Engine {
+        let config =
+            Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        engine.attach(FILE, HomeAttributes { size, dense: true, write_unit, readable: true });
+        engine
+    }
+
+    /// Writes to the file; says which ranges are reserved for that.
+    fn reserved_for_write(engine: &mut Engine, target: Target, len: usize) -> Vec<(u64, u64)> {
+        let _ = engine.write_to(RequestId(1), FILE, target, &vec![1; len], Durability::None, NOW);
+        let mut reserved = Vec::new();
+        loop {
+            engine.dispatch();
+            match engine.next_output() {
+                Some(Output::Command(Command::Reserve { io, offset, len, .. })) => {
+                    reserved.push((offset, offset + len));
+                    engine.complete(io, Completion::Reserved { result: Ok(()) }, NOW);
+                }
+                Some(_) => {}
+                None => return reserved,
+            }
+        }
+    }
+
+    fn reserved_for_append(engine: &mut Engine, len: usize) -> Vec<(u64, u64)> {
+        reserved_for_write(engine, Target::End, len)
+    }
+
+    fn truncate(engine: &mut Engine, size: u64) {
+        let frozen = engine.freeze(RequestId(2), FILE, FreezeScope::resizing(size), NOW);
+        assert_eq!(frozen, Outcome::Done(Ok(())));
+        engine.thaw(FILE, FreezeEnd { discard: None, size: Some(size) }, NOW);
+    }
+
+    /// Home's blocks may be smaller than a page: then it gives back a part of the page in which the file ends.
+    #[test]
+    fn a_write_behind_a_new_end_reserves_the_rest_of_the_page() {
+        let mut engine = engine_with(0, 512);
+        assert_eq!(reserved_for_append(&mut engine, 5000), [(0, 2 * PAGE)]);
+        truncate(&mut engine, 1000);
+        assert_eq!(reserved_for_append(&mut engine, 2000), [(1000, PAGE)]);
+        assert_eq!(reserved_for_append(&mut engine, 1000), []);
+        truncate(&mut engine, 500);
+        truncate(&mut engine, 3000);
+        assert_eq!(reserved_for_append(&mut engine, 1), [(500, PAGE)]);
+        truncate(&mut engine, 500);
+        truncate(&mut engine, 4000);
+        assert_eq!(reserved_for_write(&mut engine, Target::Offset(100), 1), [(500, PAGE)]);
+        // As when the file is closed.
+        engine.forget_reserved_past_end(FILE);
+        assert_eq!(reserved_for_append(&mut engine, 10), [(4000, PAGE)]);
+    }
+
+    #[test]
+    fn a_file_is_not_taken_to_have_space_past_its_end() {
+        for write_unit in [512, 4096] {
+            let mut engine = engine_with(1000, write_unit);
+            assert_eq!(reserved_for_append(&mut engine, 2000), [(1000, PAGE)]);
+        }
+    }
+}
