@@ -3,13 +3,15 @@
 //! void records, the second applies the others in order. Each step sets bytes or a size as recorded, so an
 //! interrupted replay can be repeated from its start.
 //!
+//! Bytes that a later truncation cuts off are not written: other files may have their space since.
+//!
 //! Records of names are handed on in the first scan, which changes nothing, so that names can be brought home
 //! before the first file is opened. No revoke concerns them. A [`Home`] that does not take them has the log refused.
 //!
 //! A file that cannot be brought up to date does not stop the others: it is skipped and reported, and its
 //! records stay needed ([`Report::left`]).
 //!
-//! Memory is that of one group and one entry for each file named in the log.
+//! Memory is that of one group, and one entry for each file named in the log and for each of its revocations and truncations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -193,6 +195,7 @@ pub fn replay<R: ReadLog, H: Home>(
         return Ok(report);
     }
     let mut revokes: Vec<(u64, Vec<u8>, Lsn)> = Vec::new();
+    let mut truncations: Vec<(u64, Vec<u8>, Cut)> = Vec::new();
     let mut named: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut nodes = Nodes::default();
     let end = each_group(log, superblock, Lsn(u64::MAX), |group| {
@@ -209,6 +212,9 @@ pub fn replay<R: ReadLog, H: Home>(
             if let Record::Revoke { file, before } = *record {
                 // A revoke record voids earlier records only, whatever LSN it holds.
                 revokes.push((file, identity.to_vec(), before.min(lsn)));
+            }
+            if let Record::Truncate { file, size } = *record {
+                truncations.push((file, identity.to_vec(), Cut { lsn, size }));
             }
             Ok(())
         })?;
@@ -230,6 +236,10 @@ pub fn replay<R: ReadLog, H: Home>(
     for (node, identity, before) in revokes {
         let known = revoked.entry(nodes.identity(node, &identity).to_vec()).or_default();
         *known = before.max(*known);
+    }
+    let mut cuts: HashMap<Vec<u8>, Cuts> = HashMap::new();
+    for (node, identity, cut) in truncations {
+        cuts.entry(nodes.identity(node, &identity).to_vec()).or_default().push(cut);
     }
     let named: BTreeSet<Vec<u8>> = nodes.files(named);
     let is_void = |identity: &[u8], lsn| revoked.get(identity).is_some_and(|&before| lsn < before);
@@ -291,7 +301,11 @@ pub fn replay<R: ReadLog, H: Home>(
                 return Ok(());
             };
             let applied = match *record {
-                Record::Write { offset, data, .. } => home.write(file, offset, data),
+                Record::Write { offset, data, .. } => {
+                    let end = cuts.get(identity).map_or(u64::MAX, |cuts| cuts.least_after(lsn));
+                    let kept = end.saturating_sub(offset).min(data.len() as u64) as usize;
+                    if kept > 0 { home.write(file, offset, &data[..kept]) } else { Ok(()) }
+                }
                 Record::Truncate { size, .. } => home.truncate(file, size),
                 Record::File { .. } | Record::Revoke { .. } | Record::Name(_) => Ok(()),
             };
@@ -332,6 +346,31 @@ pub fn replay<R: ReadLog, H: Home>(
         report.left = left.into_values().collect();
     }
     Ok(report)
+}
+
+/// A truncation in the log.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    lsn: Lsn,
+    size: u64,
+}
+
+/// A file's truncations, except those to a size that a later one does not exceed. So their sizes ascend.
+#[derive(Debug, Default)]
+struct Cuts(Vec<Cut>);
+
+impl Cuts {
+    /// Adds one that follows the others in the log.
+    fn push(&mut self, cut: Cut) {
+        while self.0.pop_if(|earlier| earlier.size >= cut.size).is_some() {}
+        self.0.push(cut);
+    }
+
+    /// The least size that the file is given after a position.
+    fn least_after(&self, lsn: Lsn) -> u64 {
+        let next = self.0.partition_point(|cut| cut.lsn <= lsn);
+        self.0.get(next).map_or(u64::MAX, |cut| cut.size)
+    }
 }
 
 impl Needed {

@@ -132,6 +132,44 @@ fn revoked_records_are_not_replayed_and_later_ones_are() {
     assert_eq!((would.applied, would.void, would.files), (1, 2, 1));
 }
 
+/// Files in memory, of which no write may reach past a certain byte: the disk is full.
+struct Full(Files, u64);
+
+impl Home for Full {
+    type File = Vec<u8>;
+    type Error = Infallible;
+
+    fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
+        self.0.open(identity)
+    }
+
+    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> Result<(), Infallible> {
+        assert!(!data.is_empty() && offset + data.len() as u64 <= self.1, "no space");
+        self.0.write(file, offset, data)
+    }
+
+    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> Result<(), Infallible> {
+        self.0.truncate(file, size)
+    }
+
+    fn sync(&mut self, file: &Vec<u8>) -> Result<(), Infallible> {
+        self.0.sync(file)
+    }
+}
+
+#[test]
+fn what_is_cut_off_later_needs_no_space() {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    let cut = |size| Record::Truncate { file: 1, size };
+    commit(&mut writer, &mut disk, &[A, write(0, b"abcdefgh"), cut(5), write(2, b"ABCDEF")]);
+    commit(&mut writer, &mut disk, &[A, cut(6), cut(3), cut(7), write(5, b"xy"), write(8, b"-")]);
+    commit(&mut writer, &mut disk, &[A, cut(8)]);
+    let mut full = Full(one_file(b"home"), 7);
+    let report = replay(&mut disk.clone(), disk.superblock(), Some(&mut full)).unwrap();
+    assert_eq!(full.0, one_file(b"abA\0\0xy\0"));
+    assert_eq!((report.applied, report.applied_bytes), (9, 17));
+}
+
 /// What a replay does, in order; and files to do it to.
 struct Noting(Files, Vec<String>);
 
