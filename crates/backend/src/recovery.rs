@@ -406,10 +406,11 @@ impl Home for Recovered {
         self.write_down_to(0);
         self.check(*nth)?;
         let file = self.file(*nth)?;
-        match file.metadata() {
-            Ok(status) if status.len() == size => Ok(()),
-            _ => file.set_len(size).map_err(|error| self.failed(*nth, "truncate", error)),
+        if file.metadata().is_ok_and(|status| status.len() == size) {
+            return Ok(());
         }
+        self.files[*nth].times = None;
+        file.set_len(size).map_err(|error| self.failed(*nth, "truncate", error))
     }
 
     fn sync(&mut self, nth: &usize) -> Result<(), RecoveryError> {
