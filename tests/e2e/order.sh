@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # `--order all`: a program that never syncs writes counters to several files in a fixed order, truncates and renames; after kill
 # -9 and recovery all of it is as at one moment, not long before the kill. Where everything cannot be logged the mount is
-# refused, and what the log has no records of is refused or done by reading and writing.
-# cases: as-at-one-moment refused space
-# seconds: 40
+# refused, and what the log has no records of is refused or done by reading and writing. What home gets at once comes after all
+# that was before it.
+# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space
+# seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -25,6 +26,39 @@ refused() {
         fail "mounted with $*"
     fi
     grep -q -F -e "$text" "$WORK/said" || fail "$*: $(cat "$WORK/said")"
+}
+
+# done_at_once WARM BEFORE CALL AFTER: in SOURCE BEFORE is run, on the mount, after a write, CALL, and after a crash AFTER succeeds in
+# SOURCE, which has the write, too. If WARM is 1, the daemon knows the directory from earlier changes.
+done_at_once() {
+    local warm=$1 before=$2 call=$3 after=$4
+    rm -rf "$SRC/dir" "$SRC/file"
+    mkdir "$SRC/dir"
+    echo other >"$SRC/dir/other"
+    printf old >"$SRC/file"
+    (cd "$SRC/dir" && eval "$before")
+    mount_weir_foreground "$SRC" "$MNT" --order all --commit 5m --log-size 16M 2>>"$DAEMON_LOG"
+    if [ "$warm" = 1 ]; then
+        touch "$MNT/dir/early"
+        rm "$MNT/dir/early"
+        "$WEIR" sync "$MNT"
+    fi
+    printf NEW 1<>"$MNT/file"
+    (cd "$MNT/dir" && eval "$call") || fail "it failed: $call"
+    kill_daemon 2>/dev/null
+    "$WEIR" recover "$SRC" >"$WORK/said"
+    (cd "$SRC/dir" && eval "$after") >"$WORK/said" 2>&1 || fail "lost, so it was not done at once: $call"
+    [ "$(cat "$SRC/file")" = NEW ] || fail "there without the write before it (warm: $warm): $call"
+}
+
+# done_at_once, for each line BEFORE|CALL|AFTER that is read.
+all_done_at_once() {
+    local before call after warm
+    while IFS='|' read -r before call after; do
+        for warm in 0 1; do
+            done_at_once "$warm" "$before" "$call" "$after" </dev/null
+        done
+    done
 }
 
 case "$1" in
@@ -71,5 +105,47 @@ space)
     "$WEIR" recover "$SRC" >"$WORK/said"
     cmp "$WORK/file" "$SRC/file" || fail "the file is not as it was"
     cmp "$WORK/file" "$SRC/copy" || fail "the copy is not as it was"
+    ;;
+at-once)
+    need_command setfattr setfacl chattr
+    all_done_at_once <<'END'
+:|setfattr -n user.late -v 1 other|getfattr -n user.late other
+setfattr -n user.old -v 1 other|setfattr -x user.old other|! getfattr -n user.old other
+:|setfacl -m u:1:rwx other|getfacl other | grep ^user:.*:rwx
+:|setfacl -d -m u:1:rwx .|getfacl . | grep default:user:
+setfacl -d -m u:1:rwx .|touch late|test -e late
+setfacl -d -m u:1:rwx .|mkdir late|test -d late
+setfacl -d -m u:1:rwx .|mv other late|test -e late
+setfacl -d -m u:1:rwx .|rm other|test ! -e other
+setfacl -d -m u:1:rwx .|ln other late|test -e late
+chattr +S .|touch late|test -e late
+chattr +S .|mv other late|test -e late
+chattr +S .|rm other|test ! -e other
+:|python3 -c 'import os; os.mknod("late", 0o102755)'|test -e late
+END
+    ;;
+at-once-in-little-space)
+    need_command mkfs.ext4
+    loop_filesystem "$WORK/image" 200M "$SRC" mkfs.ext4 -qF
+    all_done_at_once <<'END'
+:|touch late|test -e late
+:|mkdir late|test -d late
+:|mv other late|test -e late
+:|rm other|test ! -e other
+:|ln other late|test -e late
+:|ln -s other late|test -L late
+mkdir sub|rmdir sub|test ! -e sub
+END
+    umount "$SRC"
+    ;;
+at-once-elsewhere)
+    # All of another file system is changed at home at once.
+    mkdir "$SRC/dir"
+    loop_filesystem "$WORK/image" 20M "$WORK/elsewhere" mkfs.ext4 -qF
+    touch "$WORK/elsewhere/other"
+    all_done_at_once <<'END'
+mkdir sub; mount --bind "$WORK/elsewhere" sub; chmod 644 sub/other|chmod 600 sub/other|[ "$(stat -c %a sub/other)" = 600 ] && umount sub
+END
+    umount "$WORK/elsewhere"
     ;;
 esac

@@ -45,6 +45,10 @@ impl FileSystem {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
+        if inode.device() != self.device {
+            // Home gets them at once.
+            self.commit_before_home();
+        }
         let fs = Arc::clone(self);
         let (caller, of) = (*caller, Arc::clone(&inode));
         self.settled(&inode, move || fs.set_settled(&caller, of, set, done));

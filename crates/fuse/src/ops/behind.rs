@@ -161,13 +161,20 @@ impl FileSystem {
     /// Why home refuses what was logged, or cannot be synced.
     pub(crate) fn free_log_of_names(self: &Arc<Self>) -> Result<(), Errno> {
         self.free_log_of_all_names()?;
-        if self.shard.is_ordered() {
-            // What was changed before, data too, comes before what home gets now.
-            let (sender, committed) = channel();
-            self.shard.commit_names(move |result| sender.send(result).unwrap_or(()));
-            committed.recv().unwrap_or(Ok(()))?;
-        }
+        self.commit_before_home();
         Ok(())
+    }
+
+    /// Something is about to be changed at home at once: where everything is in one order, what was changed before, data too, is
+    /// committed. Blocks for that.
+    pub(crate) fn commit_before_home(&self) {
+        if !self.shard.is_ordered() {
+            return;
+        }
+        let (sender, committed) = channel();
+        self.shard.commit_names(move |result| sender.send(result).unwrap_or(()));
+        // If the log fails, home gets it without.
+        let _ = committed.recv();
     }
 
     fn free_log_of_all_names(self: &Arc<Self>) -> Result<(), Errno> {

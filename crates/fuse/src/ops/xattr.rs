@@ -110,7 +110,7 @@ impl FileSystem {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
-        if let Err(errno) = self.before_permissions_change(&inode, name) {
+        if let Err(errno) = self.before_attribute_changes(&inode, name) {
             return done(Err(errno));
         }
         if name != CAPABILITIES {
@@ -165,9 +165,9 @@ impl FileSystem {
         }
     }
 
-    /// An ACL or capabilities are about to be set at home, or removed: home has the permissions that were set before, and no
-    /// record of these is replayed after that.
-    fn before_permissions_change(
+    /// An attribute is about to be set at home, or removed. If it is an ACL or capabilities, home has the permissions that were
+    /// set before, and no record of these is replayed after that.
+    fn before_attribute_changes(
         self: &Arc<Self>,
         inode: &Inode,
         name: &OsStr,
@@ -178,6 +178,7 @@ impl FileSystem {
         }
         let Some(behind) = &self.write_behind else { return Ok(()) };
         if name != DEFAULT_ACL && name != ACCESS_ACL && name != CAPABILITIES {
+            self.commit_before_home();
             return Ok(());
         }
         behind.wait(&Awaited::Node(inode.node()))?;
@@ -196,7 +197,7 @@ impl FileSystem {
             return Ok(());
         }
         let inode = self.inode_at_home(node)?;
-        self.before_permissions_change(&inode, name)?;
+        self.before_attribute_changes(&inode, name)?;
         self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd()?, name })?;
         self.changed_at_home(&inode);
         Ok(())
