@@ -2,8 +2,8 @@
 # `--order all`: a program that never syncs writes counters to several files in a fixed order, truncates and renames; after kill
 # -9 and recovery all of it is as at one moment, not long before the kill. Where everything cannot be logged the mount is
 # refused, and what the log has no records of is refused or done by reading and writing. What home gets at once comes after all
-# that was before it.
-# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space
+# that was before it, and an fsync takes in what the lane has of other files.
+# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space fsync-and-the-lane
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -147,5 +147,17 @@ at-once-elsewhere)
 mkdir sub; mount --bind "$WORK/elsewhere" sub; chmod 644 sub/other|chmod 600 sub/other|[ "$(stat -c %a sub/other)" = 600 ] && umount sub
 END
     umount "$WORK/elsewhere"
+    ;;
+fsync-and-the-lane)
+    for synced in other .; do
+        head -c 8192 /dev/zero >"$SRC/file"
+        echo other >"$SRC/other"
+        mount_weir_foreground "$SRC" "$MNT" --order all --commit 5m
+        "$WEIR" run -- python3 "$PROGRAM" post "$MNT/file" "$MNT/$synced"
+        [ "$(status "$MNT" lane.posted_writes)" -gt 40 ] || fail "the lane was not used"
+        kill_daemon
+        "$WEIR" recover "$SRC" >"$WORK/said"
+        expect_equal "the last write before the fsync of $synced" "$(tail -c 4096 "$SRC/file" | head -c 4)" last
+    done
     ;;
 esac

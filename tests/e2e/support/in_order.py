@@ -3,6 +3,7 @@
 write DIR PROGRESS: round after round, writes the round's number to counters in a fixed order, with a file that is truncated and
 written anew among them, and renames a file at the end of the round. PROGRESS, which is not in the mount, gets each round that
 has ended and when.
+post FILE OTHER: writes FILE often, so that a program of the lane posts there, and at the end syncs OTHER alone.
 check DIR: everything must be as at one moment. Prints the round.
 """
 
@@ -44,6 +45,17 @@ def write(directory, progress):
             out.write("%d %f\n" % (number, time.time()))
 
 
+def post(path, other):
+    file = os.open(path, os.O_RDWR)
+    other = os.open(other, os.O_RDONLY)
+    for number in range(100):
+        os.pwrite(file, line(number), number)
+        if number % 40 == 39:
+            os.fsync(file)
+    os.pwrite(file, b"last", 4096)
+    os.fsync(other)
+
+
 def wrong(directory):
     """What is not as at one moment, and the last round that ended."""
     read = lambda name: open(os.path.join(directory, name), "rb").read()
@@ -82,6 +94,8 @@ def wrong(directory):
 def main():
     if sys.argv[1] == "write":
         return write(sys.argv[2], sys.argv[3])
+    if sys.argv[1] == "post":
+        return post(sys.argv[2], sys.argv[3])
     what, ended = wrong(sys.argv[2])
     if what:
         print("not as at one moment: " + what)

@@ -73,6 +73,19 @@ impl FileSystem {
         }
     }
 
+    /// As [`FileSystem::settled`], before a sync of a file. With everything in one order it makes everything durable: what was
+    /// posted to other files before this is applied, too.
+    pub(crate) fn settled_to_sync(
+        self: &Arc<Self>,
+        inode: &Inode,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        match self.shard.is_ordered() {
+            true => self.all_drained(then),
+            false => self.settled(inode, then),
+        }
+    }
+
     /// Applies what was posted to a file. False if a write is stuck: see [`FileSystem::settled`].
     pub(crate) fn try_settle(self: &Arc<Self>, inode: &Inode) -> bool {
         self.poster(inode).is_none_or(|client| self.drain(&client))

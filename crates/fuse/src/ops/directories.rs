@@ -144,6 +144,19 @@ impl FileSystem {
         node: NodeId,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
+        if !self.shard.is_ordered() {
+            return self.sync_names_of(node, done);
+        }
+        // It makes everything durable, what was posted to files too.
+        let fs = Arc::clone(self);
+        self.all_drained(move || fs.sync_names_of(node, done));
+    }
+
+    fn sync_names_of(
+        self: &Arc<Self>,
+        node: NodeId,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
         let behind = self.write_behind.as_ref();
         if behind.is_some_and(WriteBehind::log_has_failed) {
             // After a crash, recovery would do what the log has over the names that home has by now.

@@ -373,7 +373,7 @@ impl FileSystem {
         let durability = if data_only { Durability::Data } else { Durability::All };
         let fs = Arc::clone(self);
         let inode = Arc::clone(&open.inode);
-        self.settled(&inode, move || {
+        self.settled_to_sync(&inode, move || {
             let of = Arc::clone(&fs);
             // Its name first: a file that is not found is not durable.
             of.when_named(open.inode.node(), move |named| {
