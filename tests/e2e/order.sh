@@ -3,7 +3,7 @@
 # -9 and recovery all of it is as at one moment, not long before the kill. Where everything cannot be logged the mount is
 # refused, and what the log has no records of is refused or done by reading and writing. What home gets at once comes after all
 # that was before it, and an fsync takes in what the lane has of other files.
-# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space fsync-and-the-lane
+# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space fsync-and-the-lane size
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -159,5 +159,16 @@ fsync-and-the-lane)
         "$WEIR" recover "$SRC" >"$WORK/said"
         expect_equal "the last write before the fsync of $synced" "$(tail -c 4096 "$SRC/file" | head -c 4)" last
     done
+    ;;
+size)
+    mount_weir_foreground "$SRC" "$MNT" --log-size 1M
+    echo synced >"$MNT/file"
+    sync "$MNT/file"
+    kill_daemon
+    refused "give --log-size at least 16 MiB"
+    mount_weir_foreground "$SRC" "$MNT" --order all --log-size 16M
+    expect_equal "the size of the log" "$(stat -c %s "$SRC/.weir/log")" 16777216
+    expect_equal "what was synced" "$(cat "$MNT/file")" synced
+    umount_weir "$MNT"
     ;;
 esac

@@ -306,7 +306,7 @@ impl LogFile {
             return Err(LogFileError::TooSmall(bytes));
         }
         let io = |doing| move |source| place.io(doing, source);
-        let bytes = bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let bytes = LogFile::bytes_if_made(bytes);
         let file = place.open(OFlags::WRONLY | OFlags::CREATE);
         let file = file.map_err(|errno| io("create")(errno.into()))?;
         place.check_private(&file)?;
@@ -332,6 +332,11 @@ impl LogFile {
         // The log's directory entry must survive too.
         rustix::fs::fsync(&place.directory).map_err(|errno| io("sync")(errno.into()))?;
         Ok((log, superblock))
+    }
+
+    /// The size that a new log gets for which `bytes` were asked.
+    pub fn bytes_if_made(bytes: u64) -> u64 {
+        bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64
     }
 
     /// The log, on a device without room for any block that is written.
@@ -620,7 +625,11 @@ impl LogFile {
         &self.path
     }
 
-    fn bytes(&self) -> Result<u64, LogFileError> {
+    /// Its size: for a file that of the file, whatever its superblock says.
+    ///
+    /// # Errors
+    /// See [`LogFileError`].
+    pub fn bytes(&self) -> Result<u64, LogFileError> {
         (&self.buffered).seek(SeekFrom::End(0)).map_err(|source| self.io("size", source))
     }
 

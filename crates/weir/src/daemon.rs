@@ -359,7 +359,8 @@ fn open_log(
         }
         bytes => bytes.unwrap_or(settings.log_bytes),
     };
-    match logs.take(Wanted::InSource(bytes)) {
+    let exactly = !settings.log_bytes_by_default;
+    match logs.take(Wanted::InSource { bytes, exactly }) {
         // No log was asked for by option, and this one cannot hold anything.
         Err(error) if made && settings.log == LogChoice::Auto => {
             tracing::warn!("mounted without a redo log: {error}");
