@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -304,6 +304,53 @@ PYTHON
     "$WEIR" umount "$MNT"
     [ -d "$SRC/new" ] && [ ! -e "$SRC/empty" ] && [ ! -e "$SRC/large" ] || fail "$(ls "$SRC")"
     umount "$WORK/disk"
+    ;;
+sync-is-refused)
+    # `weir sync` says what SOURCE refuses as soon as all else is there, also while programs go on.
+    need_command chattr
+    trap 'status=$?; chattr -f -i "$SRC/full" || true; (exit "$status"); at_exit' EXIT
+    mkdir "$SRC/full" "$SRC/moved" "$SRC/busy"
+    mount_log
+    ls "$MNT/full" "$MNT/moved" "$MNT/busy" >/dev/null
+    # Changes in a directory that is found to be immutable would not be logged.
+    : >"$MNT/full/changed"
+    rm "$MNT/full/changed"
+    "$WEIR" sync "$MNT"
+    chattr +i "$SRC/full"
+    for number in $(seq 100); do : >"$MNT/full/$number"; done
+    mkdir "$MNT/full/new" "$MNT/others"
+    sync_refused() {
+        local began=$SECONDS status=0
+        timeout 60 "$WEIR" sync "$MNT" >"$WORK/said" 2>&1 || status=$?
+        [ "$status" = 1 ] || fail "weir sync, $1: $status, $(cat "$WORK/said")"
+        grep -q "could not be made in SOURCE" "$WORK/said" || fail "weir sync, $1: $(cat "$WORK/said")"
+        [ $((SECONDS - began)) -le "$2" ] || fail "weir sync, $1: took $((SECONDS - began)) s"
+    }
+    sync_refused "of 101 names" 3
+    [ -d "$SRC/others" ] || fail "weir sync does not bring home what SOURCE takes: $(ls "$SRC")"
+    python3 - "$MNT/busy" <<'PYTHON' &
+import os, sys
+while True:
+    for number in range(100):
+        os.mkdir(f"{sys.argv[1]}/{number}")
+    for number in range(100):
+        os.rmdir(f"{sys.argv[1]}/{number}")
+PYTHON
+    busy=$!
+    sync_refused "beside a program" 15
+    kill "$busy"
+    wait "$busy" 2>/dev/null || true
+    # The directory's new place waits, and somebody else moves it in SOURCE.
+    mv "$MNT/moved" "$MNT/full/new/moved"
+    mkdir "$MNT/moved"
+    mv "$SRC/moved" "$SRC/elsewhere"
+    mkdir "$SRC/moved"
+    sync_refused "of a directory that is not there" 3
+    chattr -i "$SRC/full"
+    sync_refused "of that directory alone" 3
+    [ -d "$SRC/full/new" ] || fail "$(ls "$SRC/full")"
+    ! timeout 60 "$WEIR" umount --force "$MNT" 2>"$WORK/said" || fail "weir umount --force loses nothing"
+    soon ended "$WEIR_PID" || fail "the daemon goes on"
     ;;
 number-of-a-removed-file)
     # An ordinary user's daemon finds files by path. Home has few inodes free, so that names are changed there at once, and gives

@@ -16,7 +16,7 @@ use rustix::fs::FileType;
 use weir_backend::home_names::{Looked, Status, is_plain};
 use weir_engine::Durability;
 use weir_names::command::SetTime;
-use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused};
+use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused, Until};
 use weir_names::{NodeId, Place};
 
 use crate::attr::{self, moment, timestamp};
@@ -27,7 +27,7 @@ use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::SetAttributes;
 use crate::ops::names::{self, note_change, place};
-use crate::write_behind::{Awaited, Unchanged, Until, WriteBehind};
+use crate::write_behind::{Awaited, Unchanged, WriteBehind};
 
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
 const READ_MAX: usize = 4096;
@@ -183,7 +183,7 @@ impl FileSystem {
         };
         let Some(upto) = behind.last_change_logged() else { return Ok(()) };
         // What home refuses then is known at once.
-        self.settle_names_until(behind, Until { lsn: upto, ended: 0 })?;
+        self.settle_names_until(behind, Until { lsn: upto, retry: 0 })?;
         behind.renew_places(&self.inodes)?;
         behind.commit_soon();
         let mut pause = Duration::ZERO;

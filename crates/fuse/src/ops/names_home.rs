@@ -19,7 +19,8 @@ use weir_engine::ErrorKind;
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
 use weir_names::tree::{
-    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Tree, Xattrs,
+    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Tree, Until,
+    Xattrs,
 };
 use weir_names::{NodeId, Place, Way};
 use weir_shard::Renamed;
@@ -30,7 +31,7 @@ use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use crate::write_behind::{
-    Awaited, Begun, Job, Made, Named, Settling, Stage, Unchanged, Until, WriteBehind,
+    Awaited, Begun, Job, Made, Named, Settling, Stage, Unchanged, WriteBehind,
 };
 
 /// What [`Command::Make`] says.

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use weir_engine::Error;
 use weir_log::Lsn;
-use weir_names::tree::{Change, HomeError, Tree};
+use weir_names::tree::{Change, HomeError, Standing, Tree, Until};
 use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
 use crate::write_behind::log::{Logged, Unlogged};
-use crate::write_behind::state::{State, Until, WriteBehind};
+use crate::write_behind::state::{State, WriteBehind};
 use crate::write_behind::workers::Job;
 
 /// A change waits no longer than that to be durable.
@@ -243,10 +243,10 @@ impl WriteBehind {
         if let Some(log) = &state.log {
             log.need(needed);
         }
-        let is_settled = needed.is_none_or(|from| from > until.lsn);
-        match state.tree.refused().next() {
-            Some((_, error)) if !is_settled && state.ended >= until.ended => Err(error),
-            _ => Ok(is_settled),
+        match state.tree.standing_until(until) {
+            Standing::Home => Ok(true),
+            Standing::Pending => Ok(false),
+            Standing::Refused(error) => Err(error),
         }
     }
 

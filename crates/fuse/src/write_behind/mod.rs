@@ -37,6 +37,6 @@ pub(crate) use commit::Settling;
 pub(crate) use listers::FoundAhead;
 pub(crate) use made::{Made, Named};
 pub(crate) use moves::{Begun, Stage};
-pub(crate) use state::{Awaited, Known, Shown, Unchanged, Until, WriteBehind};
+pub(crate) use state::{Awaited, Known, Shown, Unchanged, WriteBehind};
 pub(crate) use steps::Refusal;
 pub(crate) use workers::Job;

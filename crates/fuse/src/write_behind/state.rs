@@ -15,7 +15,7 @@ use weir_backend::home_names::Status;
 use weir_log::Lsn;
 use weir_names::tree::{
     Attributes, Change, Command, CommandId, Conflict, HomeError, Kind, Part, Refused, Standing,
-    Tree,
+    Tree, Until,
 };
 use weir_names::{NodeId, Place};
 use weir_shard::Shard;
@@ -83,16 +83,6 @@ pub(crate) enum Awaited {
     All,
     /// What was changed up to a moment, without a log.
     Until(Until),
-}
-
-/// A moment, up to which changes are waited for while others go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Until {
-    /// The last change.
-    pub(crate) lsn: Lsn,
-    /// A number of commands that home has answered since the mount began. A change that home still refuses then has been tried
-    /// again, and is not waited for any longer.
-    pub(crate) ended: u64,
 }
 
 /// What the threads do: see [`WriteBehind::start`].
@@ -460,16 +450,14 @@ impl WriteBehind {
         self.call_workers(&mut state);
     }
 
-    /// This moment.
+    /// This moment, for who has home asked again for what it refused: see [`WriteBehind::urge_all`].
     pub(crate) fn until_now(&self) -> Until {
         let state = self.lock();
         let lsn = match &state.log {
             Some(log) if !log.failed => log.last,
             _ => Lsn(state.next_lsn.saturating_sub(1)),
         };
-        // Each of what is dirty may need two: home is looked at again when it has refused.
-        let open = 2 * state.tree.dirty() + state.tree.under_way();
-        Until { lsn, ended: state.ended + open as u64 }
+        Until { lsn, retry: state.tree.retries() + 1 }
     }
 
     /// Runs `then` once home has what is awaited, or has refused it: at once, or on a thread of this module.
@@ -806,7 +794,7 @@ impl State {
             Awaited::Entries(directory) => self.tree.standing_of_entries(*directory),
             Awaited::Entry(at) => self.tree.standing_of(at),
             Awaited::All => self.standing_of_all(),
-            Awaited::Until(until) => self.standing_until(*until),
+            Awaited::Until(until) => self.tree.standing_until(*until),
         };
         match standing {
             Standing::Home => Some(Ok(())),
@@ -828,18 +816,6 @@ impl State {
             // What waits for a refused part is dirty, too, and nothing is under way any more.
             Some(&error) if self.tree.under_way() == 0 && self.drained => Standing::Refused(error),
             _ => Standing::Pending,
-        }
-    }
-
-    fn standing_until(&self, until: Until) -> Standing {
-        let all = self.standing_of_all();
-        match self.tree.needed_from() {
-            Some(from) if from <= until.lsn => match self.tree.refused().next() {
-                Some((_, error)) if self.ended >= until.ended => Standing::Refused(error),
-                _ => all,
-            },
-            // Nothing is waited for but what was changed since.
-            _ => Standing::Home,
         }
     }
 

@@ -97,6 +97,11 @@ impl WriteBehind {
                 self.call_workers(&mut state);
                 return Some(Job::AskRoom);
             }
+            if state.retried.elapsed() >= RETRY {
+                state.retried = Instant::now();
+                state.drained = false;
+                state.tree.retry();
+            }
             state.renew_old_places(inodes);
             if let Some(job) = state.log_job() {
                 // There may be more.
@@ -144,11 +149,6 @@ impl WriteBehind {
             let waited = self.work.wait_timeout(state, sleep);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.crew.idle -= 1;
-            if state.retried.elapsed() >= RETRY {
-                state.retried = Instant::now();
-                state.drained = false;
-                state.tree.retry();
-            }
         }
     }
 

@@ -37,6 +37,8 @@ mod standing;
 mod state;
 mod step;
 mod told;
+mod tried;
+mod until;
 mod view;
 mod write_back;
 
@@ -54,4 +56,5 @@ pub use part::Part;
 pub use standing::Standing;
 pub use state::Tree;
 pub use step::Step;
+pub use until::Until;
 pub use view::Links;

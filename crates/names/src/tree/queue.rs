@@ -20,6 +20,14 @@ enum Ready {
     Woken(NodeId),
 }
 
+/// Why home refused a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) error: HomeError,
+    /// The number of the last [`Queue::retry`] before it.
+    pub(crate) retry: u64,
+}
+
 /// The parts that are not known to be as they should be.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -29,7 +37,9 @@ pub(crate) struct Queue {
     waiting: HashMap<NodeId, BTreeSet<Part>>,
     /// Parts that waited for a node about which something changed.
     woken: HashMap<NodeId, BTreeSet<Part>>,
-    refused: BTreeMap<Part, HomeError>,
+    refused: BTreeMap<Part, Refusal>,
+    /// How often what was refused was looked at again.
+    retries: u64,
     /// Parts that somebody waits for: they come before others.
     urgent: BTreeSet<Part>,
     /// Everything before this position is durable.
@@ -85,7 +95,7 @@ impl Queue {
     /// Home refused it: it is not looked at before [`Queue::retry`] or another change.
     pub(crate) fn refuse(&mut self, part: Part, error: HomeError) {
         self.urgent.remove(&part);
-        self.refused.insert(part, error);
+        self.refused.insert(part, Refusal { error, retry: self.retries });
     }
 
     /// Everything before this position is durable.
@@ -111,6 +121,7 @@ impl Queue {
 
     /// What home refused is looked at again.
     pub(crate) fn retry(&mut self) {
+        self.retries += 1;
         self.ready.extend(std::mem::take(&mut self.refused).into_keys().map(Ready::One));
     }
 
@@ -157,9 +168,19 @@ impl Queue {
         part
     }
 
+    /// The number of the last [`Queue::retry`]; 0 before the first.
+    pub(crate) fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    /// Whether parts wait for the log.
+    pub(crate) fn has_uncommitted(&self) -> bool {
+        !self.uncommitted.is_empty()
+    }
+
     /// What home refused, and why.
-    pub(crate) fn refused(&self) -> impl Iterator<Item = (&Part, HomeError)> {
-        self.refused.iter().map(|(part, &error)| (part, error))
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&Part, Refusal)> {
+        self.refused.iter().map(|(part, &refusal)| (part, refusal))
     }
 
     /// Whether home refused anything.
@@ -169,15 +190,15 @@ impl Queue {
 
     /// Why home refused a part, if it did.
     pub(crate) fn refusal(&self, part: &Part) -> Option<HomeError> {
-        self.refused.get(part).copied()
+        self.refused.get(part).map(|refusal| refusal.error)
     }
 
     /// Why home refused an entry of a directory, if it did.
     pub(crate) fn refused_in(&self, directory: NodeId) -> Option<HomeError> {
         // Entries stand in the order of their directories and names.
         let first = Place::new(directory, &[1]).expect("the first of all names");
-        let (part, &error) = self.refused.range(Part::Entry(first)..).next()?;
-        matches!(part, Part::Entry(at) if at.parent() == directory).then_some(error)
+        let (part, refusal) = self.refused.range(Part::Entry(first)..).next()?;
+        matches!(part, Part::Entry(at) if at.parent() == directory).then_some(refusal.error)
     }
 
     /// All parts that stand here.

@@ -14,6 +14,7 @@ use crate::tree::node::{Attributes, Binding, Kind, Node, Xattrs};
 use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::queue::Queue;
+use crate::tree::tried::Tried;
 use crate::way::Place;
 
 /// The tree of one SOURCE: see the module.
@@ -50,6 +51,7 @@ pub struct Tree {
     pub(crate) remembers_links: bool,
     /// Nodes that lost their last place: see [`Tree::take_unneeded`].
     pub(crate) unneeded: BTreeSet<NodeId>,
+    pub(crate) tried: Tried,
 }
 
 impl Tree {
@@ -76,6 +78,7 @@ impl Tree {
             is_recovering: false,
             remembers_links: false,
             unneeded: BTreeSet::new(),
+            tried: Tried::default(),
         }
     }
 

@@ -60,6 +60,9 @@ impl Tree {
                 Plan::Do(command) => return Some(self.start(part, command)),
             }
         }
+        if self.in_flight.is_empty() {
+            self.note_tried();
+        }
         None
     }
 
@@ -83,7 +86,12 @@ impl Tree {
 
     /// Parts that home refused, each with the reason.
     pub fn refused(&self) -> impl Iterator<Item = (&Part, HomeError)> {
-        self.queue.refused()
+        self.queue.refused().map(|(part, refusal)| (part, refusal.error))
+    }
+
+    /// How often what home refused was tried again.
+    pub fn retries(&self) -> u64 {
+        self.queue.retries()
     }
 
     /// What home refused is tried again. A directory that somebody else moved may be back.

@@ -162,6 +162,104 @@ fn a_file_stands_as_what_it_depends_on_stands() {
     assert_eq!(tree.standing_of(&below), Standing::Home, "the name is there");
 }
 
+/// A moment, as somebody has it who has home asked again.
+fn sync(tree: &mut Tree, lsn: u64) -> Until {
+    let until = Until { lsn: Lsn(lsn), retry: tree.retries() + 1 };
+    tree.retry();
+    until
+}
+
+#[test]
+fn a_sync_is_told_of_a_refusal_when_everything_was_tried() {
+    let refused = Standing::Refused(HomeError::Refused(13));
+    let mut tree = tree();
+    assert_eq!(sync(&mut tree, 0), Until { lsn: Lsn(0), retry: 1 });
+    tree.apply(make(D, at("d"), Kind::Directory), Lsn(8));
+    tree.apply(make(N, within(D, "below"), Kind::File), Lsn(8));
+    tree.apply(Change::Set { node: F, attributes: mode(0o640) }, Lsn(16));
+    let until = sync(&mut tree, 16);
+    assert!(matches!(refuse(&mut tree), Command::Make { .. }));
+    assert_eq!(tree.standing_until(until), Standing::Pending, "the rest is not home");
+    assert!(matches!(done(&mut tree), Some(Command::Set { .. })));
+    assert_eq!(tree.standing_until(until), Standing::Pending, "there may be more to do");
+    assert_eq!(tree.next_command(), None);
+    assert_eq!(tree.standing_until(until), refused);
+    // The next one has it tried again.
+    let next = sync(&mut tree, 16);
+    assert_eq!(tree.standing_until(next), Standing::Pending);
+    refuse(&mut tree);
+    assert_eq!(tree.next_command(), None);
+    assert_eq!(tree.standing_until(next), refused);
+    let last = sync(&mut tree, 16);
+    bring_home(&mut tree);
+    assert_eq!(tree.standing_until(last), Standing::Home);
+}
+
+#[test]
+fn a_sync_is_told_of_a_refusal_while_others_go_on() {
+    let mut tree = tree();
+    tree.apply(make(N, at("n"), Kind::File), Lsn(8));
+    let until = sync(&mut tree, 8);
+    let mut under_way = None;
+    for lsn in 9..20 {
+        tree.apply(Change::Set { node: F, attributes: mode(lsn) }, Lsn(lsn.into()));
+        let (id, command) = tree.next_command().unwrap();
+        if matches!(command, Command::Make { .. }) {
+            tree.ended(id, Err(HomeError::Refused(13)));
+            continue;
+        }
+        // Something is always under way.
+        if let Some(before) = under_way.replace(id) {
+            tree.ended(before, Ok(Answer::Done));
+        }
+        break;
+    }
+    assert!(under_way.is_some());
+    assert_eq!((tree.next_command(), tree.refused().count()), (None, 1));
+    assert_eq!(tree.standing_until(until), Standing::Pending, "something is under way");
+    tree.retry();
+    assert_eq!(tree.standing_until(until), Standing::Pending);
+    refuse(&mut tree);
+    assert_eq!(tree.standing_until(until), Standing::Refused(HomeError::Refused(13)));
+}
+
+#[test]
+fn a_sync_is_not_told_of_what_was_refused_of_later_changes() {
+    let mut tree = Tree::new(Lsn(8));
+    for (node, name) in [(D, "d"), (F, "f")] {
+        tree.introduce(node, if node == D { Kind::Directory } else { Kind::File });
+        tree.found(&at(name), Some(node));
+    }
+    tree.apply(Change::Set { node: F, attributes: mode(0o640) }, Lsn(8));
+    let until = sync(&mut tree, 8);
+    tree.apply(Change::Set { node: D, attributes: mode(0o750) }, Lsn(16));
+    tree.committed(Lsn(17));
+    while let Some((id, command)) = tree.next_command() {
+        let is_later = matches!(command, Command::Set { node: D, .. });
+        tree.ended(id, if is_later { Err(HomeError::Refused(13)) } else { Ok(Answer::Done) });
+    }
+    assert_eq!(tree.refused().count(), 1);
+    assert_eq!(tree.standing_until(until), Standing::Pending, "it is not settled");
+    assert!(tree.begin_home_sync());
+    assert_eq!((tree.next_command(), tree.standing_until(until)), (None, Standing::Pending));
+    tree.home_synced(true);
+    assert_eq!(tree.standing_until(until), Standing::Home);
+}
+
+#[test]
+fn a_sync_is_told_what_a_change_waits_for_that_was_made_later() {
+    let mut tree = tree_of(&[(D, at("d"), Kind::Directory), (N, at("n"), Kind::Directory)]);
+    let to = within(D, "n");
+    tree.apply(Change::Rename { node: N, from: at("n"), to, replaced: None }, Lsn(8));
+    let until = sync(&mut tree, 8);
+    tree.apply(Change::Rename { node: D, from: at("d"), to: at("e"), replaced: None }, Lsn(16));
+    // A directory is moved only to where its new parent is at its place.
+    let command = refuse(&mut tree);
+    assert!(matches!(command, Command::Rename { node: D, .. }), "{command:?}");
+    assert_eq!(tree.next_command(), None);
+    assert_eq!(tree.standing_until(until), Standing::Refused(HomeError::Refused(13)));
+}
+
 #[test]
 fn what_waits_for_something_refused_elsewhere_is_refused() {
     let file = NodeId(7);
