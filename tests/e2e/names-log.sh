@@ -2,7 +2,7 @@
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused forced-end
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -351,6 +351,36 @@ PYTHON
     [ -d "$SRC/full/new" ] || fail "$(ls "$SRC/full")"
     ! timeout 60 "$WEIR" umount --force "$MNT" 2>"$WORK/said" || fail "weir umount --force loses nothing"
     soon ended "$WEIR_PID" || fail "the daemon goes on"
+    ;;
+forced-end)
+    # A directory that is to be moved, and with it a new file, loses its place in SOURCE. The mount ends by force, and says what
+    # SOURCE does not have. The log keeps it.
+    need_command chattr
+    trap 'status=$?; chattr -f -i "$SRC/full" || true; (exit "$status"); at_exit' EXIT
+    mkdir "$SRC/full" "$SRC/moved"
+    mount_log
+    ls "$MNT/full" "$MNT/moved" >/dev/null
+    # Changes in a directory that is found to be immutable would not be logged.
+    : >"$MNT/full/changed"
+    rm "$MNT/full/changed"
+    "$WEIR" sync "$MNT"
+    chattr +i "$SRC/full"
+    mkdir "$MNT/full/new"
+    mv "$MNT/moved" "$MNT/full/new/moved"
+    echo new >"$MNT/full/new/moved/file"
+    rmdir "$SRC/moved"
+    chattr -i "$SRC/full"
+    ! timeout 60 "$WEIR" sync "$MNT" 2>"$WORK/said" || fail "weir sync succeeds"
+    ! timeout 60 "$WEIR" umount "$MNT" 2>"$WORK/said" || fail "weir umount succeeds"
+    status=0
+    timeout 60 "$WEIR" umount --force "$MNT" 2>"$WORK/said" || status=$?
+    [ "$status" = 1 ] || fail "weir umount --force: $status, $(cat "$WORK/said")"
+    for text in "full/new/moved/file" "they are in the redo log" "of 4 KiB of written data"; do
+        grep -q -F "$text" "$WORK/said" || fail "weir umount --force does not say '$text': $(cat "$WORK/said")"
+    done
+    soon ended "$WEIR_PID" || fail "the daemon goes on"
+    recover
+    [ -f "$SRC/full/new/moved/file" ] || fail "$(cat "$WORK/said"): $(find "$SRC")"
     ;;
 number-of-a-removed-file)
     # An ordinary user's daemon finds files by path. Home has few inodes free, so that names are changed there at once, and gives

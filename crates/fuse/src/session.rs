@@ -244,6 +244,7 @@ impl Session {
     /// The connection to the kernel failed, or a thread panicked.
     pub fn wait(self) -> io::Result<()> {
         let served = self.server.join();
+        self.fs.no_requests_come();
         if let Some(behind) = &self.fs.write_behind {
             behind.listers.stop();
             // Data of files that home does not have goes there with their names.
@@ -256,6 +257,8 @@ impl Session {
             // The receiver lives until this is sent.
             let _ = sender.send(synced);
         });
+        // Before it was asked, nothing told it what it need not wait for.
+        self.fs.fail_files_that_home_lacks();
         // Fails only if the shard is stopped in the meantime.
         if let Ok(Err(error)) = receiver.recv() {
             tracing::warn!("not everything could be written home: {error}");
@@ -325,6 +328,17 @@ impl Observer {
         self.0.settle_names().map_err(|errno| io::Error::from_raw_os_error(errno.code()))
     }
 
+    /// Home need not get what it does not have once the mount has ended: what cannot be brought there then, names and data of
+    /// files that it does not have, is not waited for. With a log, what was changed before is durable there.
+    pub fn give_up_names(&self) {
+        self.0.give_up_names();
+    }
+
+    /// Whether what home does not have of names and attributes is in the log, from which the next mount brings it home.
+    pub fn names_are_logged(&self) -> bool {
+        self.0.write_behind.as_ref().is_some_and(|behind| behind.is_logged())
+    }
+
     /// Names that home refused, at most `most`, each as a path below the mount.
     pub fn names_refused(&self, most: usize) -> Vec<String> {
         let refused = self.0.write_behind.as_ref().map(|behind| behind.refused(most));
@@ -332,6 +346,16 @@ impl Observer {
         let described = refused.into_iter().flatten();
         described
             .map(|(above, below, error)| format!("{}: {error}", path(above, below).display()))
+            .collect()
+    }
+
+    /// What home does not have of names and attributes, at most `most` paths below the mount.
+    pub fn names_left(&self, most: usize) -> Vec<String> {
+        let left = self.0.write_behind.as_ref().map(|behind| behind.left(most));
+        let path = |above, below: PathBuf| self.0.path_at_home(above).join(below);
+        left.into_iter()
+            .flatten()
+            .map(|(above, below)| path(above, below).display().to_string())
             .collect()
     }
 

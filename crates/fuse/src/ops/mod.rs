@@ -10,6 +10,7 @@ pub(crate) mod behind;
 pub(crate) mod closing;
 pub(crate) mod data;
 pub(crate) mod directories;
+mod giving_up;
 mod home_steps;
 mod listings_ahead;
 mod listings_behind;

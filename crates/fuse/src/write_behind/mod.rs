@@ -21,6 +21,7 @@
 mod ahead;
 mod commit;
 mod crew;
+mod ending;
 mod held;
 mod hold;
 mod known_names;

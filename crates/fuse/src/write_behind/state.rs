@@ -24,6 +24,7 @@ use crate::attr::{kind_of, moment};
 use crate::inode::{Inode, nameless};
 use crate::inodes::Inodes;
 use crate::write_behind::crew::Crew;
+use crate::write_behind::ending::Ending;
 use crate::write_behind::held::Held;
 use crate::write_behind::listers::Listers;
 use crate::write_behind::log::{Logged, NamesLog};
@@ -231,6 +232,7 @@ pub(crate) struct WriteBehind {
     asked: Mutex<VecDeque<(NodeId, Instant)>>,
     /// Lists directories ahead, where home is far away.
     pub(crate) listers: Listers,
+    pub(crate) ending: Ending,
     /// How often home was changed at once, under names that the tree may have learned meanwhile.
     changes_at_home: AtomicU64,
 }
@@ -281,6 +283,7 @@ impl WriteBehind {
             missed: Mutex::default(),
             asked: Mutex::default(),
             listers: Listers::new(entry_timeout),
+            ending: Ending::default(),
             changes_at_home: AtomicU64::new(0),
         }
     }
@@ -750,6 +753,20 @@ impl WriteBehind {
         parts.map(path).collect()
     }
 
+    /// What home does not have, at most `most` paths, as [`WriteBehind::refused`]: what it refused first.
+    pub(crate) fn left(&self, most: usize) -> Vec<(NodeId, PathBuf)> {
+        let state = self.lock();
+        let refused = state.tree.refused().map(|(part, _)| part);
+        let mut left = Vec::new();
+        for part in refused.chain(state.tree.left()) {
+            let path = state.path_of(part);
+            if left.len() < most && !left.contains(&path) {
+                left.push(path);
+            }
+        }
+        left
+    }
+
     /// Names that somebody else took in SOURCE.
     pub(crate) fn conflicts(&self) -> Conflicts {
         self.lock().conflicts.clone()
@@ -814,7 +831,7 @@ impl State {
         let refused: Vec<HomeError> = self.tree.refused().map(|(_, error)| error).collect();
         match refused.first() {
             // What waits for a refused part is dirty, too, and nothing is under way any more.
-            Some(&error) if self.tree.under_way() == 0 && self.drained => Standing::Refused(error),
+            Some(&error) if self.tree.under_way() == 0 && asked => Standing::Refused(error),
             _ => Standing::Pending,
         }
     }
@@ -884,6 +901,8 @@ impl State {
         match awaited {
             Awaited::Node(node) | Awaited::Entries(node) => self.tree.urge(*node),
             Awaited::Entry(at) => self.tree.urge(at.parent()),
+            // Nobody would try it.
+            _ if self.crew.is_stopped() => {}
             Awaited::All | Awaited::Until(_) => {
                 self.drained &= self.tree.refused().next().is_none();
                 self.tree.retry();

@@ -57,6 +57,11 @@ impl Tree {
         found.map(|(_, refusal)| refusal.error)
     }
 
+    /// Parts that home does not have as they should be, but for those of commands under way; some may be there twice.
+    pub fn left(&self) -> impl Iterator<Item = &Part> {
+        self.queue.parts().filter(|part| self.changed_first(part).is_some())
+    }
+
     /// The first change of a part that home does not have.
     fn changed_first(&self, part: &Part) -> Option<Lsn> {
         match part {

@@ -116,11 +116,25 @@ fn names_not_home(observer: &Observer, error: &io::Error) -> String {
     )
 }
 
+/// The message about names that SOURCE does not have when the mount has ended, and the first reason.
+fn names_left(observer: &Observer, error: &io::Error) -> String {
+    let (left, _) = observer.names_pending().unwrap_or_default();
+    let named = observer.names_left(REFUSED_NAMED).join(", ");
+    let what =
+        format!("{left} changes of names or attributes are not in SOURCE: {error} ({named})");
+    match observer.names_are_logged() {
+        true => format!(
+            "{what}; they are in the redo log, and tried again by the next mount of SOURCE and 'weir recover'"
+        ),
+        false => format!("{what}; they are lost"),
+    }
+}
+
 /// Why not everything is home.
 #[derive(Debug)]
 enum NotHome {
     /// SOURCE refused changes of names.
-    Names(String),
+    Names(io::Error),
     /// Data could not be written, or made durable.
     Data(Error),
 }
@@ -420,6 +434,9 @@ impl Lifecycle {
     fn accept(&mut self, force: bool, responder: Responder) {
         self.stopping.store(true, Ordering::Relaxed);
         self.forced |= force;
+        if force {
+            self.observer.give_up_names();
+        }
         self.retry = false;
         self.responders.push(responder);
     }
@@ -479,14 +496,26 @@ impl Lifecycle {
 
     fn not_home(&self, error: &NotHome) -> String {
         match error {
-            NotHome::Names(message) => message.clone(),
+            NotHome::Names(error) => names_not_home(&self.observer, error),
             NotHome::Data(error) => not_home(&self.shard, &self.place.source, *error),
         }
     }
 
     fn lost(&self, error: &NotHome) -> String {
         match error {
-            NotHome::Names(message) => format!("unmounted by force; lost: {message}"),
+            NotHome::Names(error) => {
+                let names = names_left(&self.observer, error);
+                let data = match self.shard.stats().dirty_pages {
+                    0 => String::new(),
+                    _ => {
+                        let what = unwritten::describe(&self.shard, &self.place.source);
+                        format!(
+                            "; of {what}, which SOURCE does not have, what was not synced is lost"
+                        )
+                    }
+                };
+                format!("unmounted by force, but {names}{data}")
+            }
             NotHome::Data(error) => {
                 let what = unwritten::describe(&self.shard, &self.place.source);
                 format!("unmounted by force, and {what}, is lost: {error}")
@@ -502,7 +531,7 @@ impl Lifecycle {
             let _ = done.send(result);
         });
         let named = named.recv().expect("names are answered for as long as the mount lives");
-        named.map_err(|error| NotHome::Names(names_not_home(&self.observer, &error)))?;
+        named.map_err(NotHome::Names)?;
         let (done, result) = mpsc::sync_channel(1);
         self.shard.sync_durably(move |result| {
             // The receiver waits below.
@@ -510,8 +539,7 @@ impl Lifecycle {
         });
         let result = result.recv().expect("a shard answers every request before it is stopped");
         result.map_err(NotHome::Data)?;
-        let settled = self.observer.settle_names();
-        settled.map_err(|error| NotHome::Names(names_not_home(&self.observer, &error)))
+        self.observer.settle_names().map_err(NotHome::Names)
     }
 
     /// Unmounts if no program uses the mount; waits briefly for programs that are just ending.
