@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The writer learns of a full disk: what write() accepted is home after the unmount, byte for byte.
-# cases: append holes cuts
+# cases: append holes
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -3,7 +3,6 @@
 
     fill.py append DIRECTORY MODEL   small appends to several files
     fill.py holes DIRECTORY MODEL    small writes into the holes of a sparse file, and past its end
-    fill.py cuts DIRECTORY MODEL     small appends to files that are cut again and again
     fill.py room DIRECTORY MODEL     writes once more after one file went
     fill.py verify DIRECTORY MODEL   every accepted write is there
 
@@ -69,34 +68,6 @@ def holes(directory):
     return {"sparse": fd}, {"sparse": whole}, taken
 
 
-def cuts(directory):
-    source = random.Random("cuts")
-    models = {f"file{number}": bytearray() for number in range(3)}
-    fds = {name: os.open(f"{directory}/{name}", os.O_RDWR | os.O_CREAT) for name in models}
-    free = os.statvfs(directory)
-    filler = bytes(free.f_bavail * free.f_frsize - (200 << 10))
-    with open(f"{directory}/filler", "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, len(filler))
-    refused = taken = 0
-    while refused < 200:
-        name, model = source.choice(list(models.items()))
-        if source.random() < 0.25:
-            size = source.choice([0, source.randrange(len(model) + 1)])
-            os.ftruncate(fds[name], size)
-            del model[size:]
-        elif source.random() < 0.1:
-            os.fsync(fds[name])
-        else:
-            data = source.randbytes(source.choice([53, 8092, 20_000, 90_000]))
-            done = write_some(fds[name], data, len(model))
-            if done is None:
-                refused += 1
-            else:
-                taken += 1
-                model += data[:done]
-    return fds, models | {"filler": filler}, taken
-
-
 def save(models, path):
     with open(path, "w") as file:
         json.dump({name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in models.items()}, file)
@@ -135,7 +106,7 @@ def main():
         with open(path, "w") as file:
             json.dump(models, file)
         return
-    fds, models, taken = {"append": append, "holes": holes, "cuts": cuts}[action](directory)
+    fds, models, taken = (append if action == "append" else holes)(directory)
     for fd in fds.values():
         # Everything accepted has its space: a full disk is no reason for a sync to fail.
         os.fsync(fd)
@@ -146,7 +117,7 @@ def main():
     for fd in fds.values():
         os.close(fd)
     save(models, path)
-    print(f"counts: {taken} writes taken until others were refused")
+    print(f"counts: {taken} writes taken, then refused 50 times")
 
 
 if __name__ == "__main__":

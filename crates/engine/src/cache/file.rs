@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use weir_frames::PAGE_BYTES;
 use weir_lane::board::Board;
 
 use crate::cache::page::List;
@@ -19,6 +20,8 @@ use crate::time::Time;
 use crate::waiters::file::FileWaiters;
 use crate::waiters::freeze_state::{FreezeState, Target};
 use crate::write_back::sweeps::FileSweeps;
+
+const PAGE: u64 = PAGE_BYTES as u64;
 
 /// A file in the lane. Each change here is put on the board.
 #[derive(Debug)]
@@ -39,10 +42,8 @@ pub(crate) struct File {
     pub(crate) home_size: u64,
     pub(crate) write_unit: usize,
     pub(crate) readable: bool,
-    /// Ranges known to be allocated at home.
+    /// Ranges known to be allocated at home, page-aligned.
     allocated: RangeSet,
-    /// The file was given a size: a dirty page may not have all its space at home any more.
-    pub(crate) resized: bool,
     /// The back end can reserve space.
     reservable: bool,
     shared: Option<Shared>,
@@ -86,7 +87,6 @@ impl File {
             write_unit: home.write_unit as usize,
             readable: home.readable,
             allocated: RangeSet::default(),
-            resized: false,
             reservable: true,
             shared: None,
             pages: List::default(),
@@ -119,10 +119,8 @@ impl File {
         self.write_unit = home.write_unit as usize;
         self.readable = home.readable;
         self.set_free(0, u64::MAX);
-        self.resized = false;
         if home.dense {
-            // Home's blocks may be smaller than its unit of writing.
-            self.set_allocated(0, home.size);
+            self.set_allocated(0, home.size.next_multiple_of(u64::from(home.write_unit)));
         }
         // Earlier changes are not known.
         self.home.unsynced = true;
@@ -246,10 +244,9 @@ impl File {
         self.last_error = Some(kind);
     }
 
-    /// Space past the end of the file is no longer known to be reserved. Home's blocks may be smaller than a page, so that
-    /// this is true of the page in which the file ends, too.
+    /// Space past the end of the file is no longer known to be reserved.
     pub(crate) fn forget_reserved_past_end(&mut self) {
-        self.set_free(self.size(), u64::MAX);
+        self.set_free(self.size().next_multiple_of(PAGE), u64::MAX);
         self.home.ahead.epoch = self.home.ahead.epoch.wrapping_add(1);
         self.home.ahead.refused = false;
     }

@@ -59,7 +59,6 @@ impl Engine {
         }
         // Truncation to any size may give it back.
         file.forget_reserved_past_end();
-        file.resized = true;
         file.readahead = Default::default();
     }
 

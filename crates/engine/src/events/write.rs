@@ -148,13 +148,10 @@ impl Engine {
             return false;
         }
         let Some(ix) = self.cache.pages.find(file, offset / PAGE) else { return false };
-        let end = offset + data.len() as u64;
-        let lacks_space =
-            || self.cache.files[file].resized && self.unreserved(file, offset, end).is_some();
-        if self.cache.pages[ix].dirty_seq == 0 || lacks_space() {
+        let page = &mut self.cache.pages[ix];
+        if page.dirty_seq == 0 {
             return false;
         }
-        let page = &mut self.cache.pages[ix];
         let Some(frame) = &mut page.frame else {
             // Other policies may start a fetch for every partial write.
             let lazy = matches!(self.config.fetch_policy, FetchPolicy::Lazy | FetchPolicy::Auto);
@@ -171,7 +168,7 @@ impl Engine {
         self.cache.publish_written(ix);
         self.note_unlogged(file, ix, start, data.len());
         self.cache.replacement.touch(&mut self.cache.pages, ix);
-        self.cache.files[file].grow_to(end);
+        self.cache.files[file].grow_to(offset + data.len() as u64);
         true
     }
 
