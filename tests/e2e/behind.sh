@@ -2,7 +2,7 @@
 # `--names behind`: files that lose their last name while they are open and before SOURCE has them; a name that another
 # program takes in SOURCE; and SOURCE on sshfs,
 # where a tree is unpacked, changed and removed, and is in SOURCE after `weir sync`; where a file keeps its two names; and where
-# a symbolic link is not told by SOURCE (`contain_symlinks`), which recovery finds all the same.
+# SOURCE does not say what a symbolic link leads to (`contain_symlinks`): recovery finds that link complete.
 # cases: nameless conflict links absolute-link
 # long-cases: sshfs
 # seconds: 10

@@ -42,12 +42,7 @@ for number in files:
     make(f"new-{number}", b"new %d\n" % number)
 PYTHON
 "$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
-kill -9 "$WEIR_PID"
-wait "$WEIR_PID" 2>/dev/null || true
-umount -l "$MNT"
-umount_soon "$SRC"
-"$BENCH" disk restore --dir "$DISK"
-mount "$DISK_DEVICE" "$SRC"
+mount_after_cut
 "$WEIR" recover --log "$WORK/log" "$SRC"
 lost=0
 for number in $(seq "$files"); do

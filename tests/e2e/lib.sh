@@ -328,6 +328,16 @@ umount_soon() {
     soon umount "$1" 2>/dev/null || umount "$1"
 }
 
+# After a power cut: the daemon of mount_weir_foreground is killed, and the disk is mounted again with what it kept.
+mount_after_cut() {
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+    umount_soon "$SRC"
+    "$BENCH" disk restore --dir "$DISK"
+    mount "$DISK_DEVICE" "$SRC"
+}
+
 stop_disk() {
     kill "$DISK_RUNNER"
     wait "$DISK_RUNNER" || true

@@ -29,12 +29,7 @@ for cut in $(seq "$cuts"); do
     sleep "0.$((cut * 7 % 9 + 3))"
     "$BENCH" disk cut --dir "$DISK" --seed "$cut" >/dev/null
     wait "$load" || fail "the load: $(cat "$WORK/load")"
-    kill -9 "$WEIR_PID"
-    wait "$WEIR_PID" 2>/dev/null || true
-    umount -l "$MNT"
-    umount_soon "$SRC"
-    "$BENCH" disk restore --dir "$DISK"
-    mount "$DISK_DEVICE" "$SRC"
+    mount_after_cut
     mount_weir "$SRC" "$MNT" --log source
     synced=$(python3 "$SUPPORT/records.py" check "$MNT" "$WORK/acked") || fail "cut $cut: $synced"
     umount_weir "$MNT"

@@ -784,8 +784,11 @@ impl FileSystem {
             // Some homes set the times of what a symbolic link leads to, if that is there.
             set.map(drop).or_else(|error| match inode.kind() {
                 FileType::Symlink => Ok(()),
-                // Only its owner says when a directory was changed; whoever may change it says that it was now.
-                FileType::Directory if self.is_no_programs(inode, attributes.mtime) => {
+                // Only the owner may set a time of his choice; who may write to a directory may set the present (utimensat(2)).
+                FileType::Directory
+                    if attributes.atime.is_none()
+                        && self.is_no_programs(inode, attributes.mtime) =>
+                {
                     let mtime = Some(SetTime::Now);
                     let _ = self.at_home(NameCommand::SetTimes { inode: at, atime: None, mtime });
                     Ok(())

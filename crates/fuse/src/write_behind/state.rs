@@ -453,7 +453,7 @@ impl WriteBehind {
         self.call_workers(&mut state);
     }
 
-    /// This moment, for who has home asked again for what it refused: see [`WriteBehind::urge_all`].
+    /// What a sync that begins now waits for. [`WriteBehind::urge_all`] follows: home is asked again for what it refused.
     pub(crate) fn until_now(&self) -> Until {
         let state = self.lock();
         let lsn = match &state.log {

@@ -243,8 +243,8 @@ impl State {
         }
     }
 
-    /// Directories that were changed since home was: what was changed had no consequence there. Home is to know the time, which
-    /// programs have seen. Says whether there is such a directory.
+    /// Sets the times at home of directories in which changes undid each other before home had them, to those that programs have
+    /// seen. Says whether there is such a directory.
     fn give_times(&mut self, inodes: &Inodes) -> bool {
         let not_given = |noted: &Noted| {
             let changed = noted.changed?;

@@ -162,7 +162,7 @@ fn a_file_stands_as_what_it_depends_on_stands() {
     assert_eq!(tree.standing_of(&below), Standing::Home, "the name is there");
 }
 
-/// A moment, as somebody has it who has home asked again.
+/// A sync begins: home is asked again for what it refused. What the sync waits for.
 fn sync(tree: &mut Tree, lsn: u64) -> Until {
     let until = Until { lsn: Lsn(lsn), retry: tree.retries() + 1 };
     tree.retry();
