@@ -103,7 +103,7 @@ killed_round() {
         { cat "$WORK/said"; fail "in SOURCE, what was synced, with SEED=$seed, in round $round"; }
     step "mounted again, and all removed"
     mount_weir "$SRC" "$MNT" --allow-other "${names[@]}"
-    rm -r "${MNT:?}/$round" || fail "what is left of round $round cannot be removed, with SEED=$seed"
+    rm -rf "${MNT:?}/$round" || fail "what is left of round $round cannot be removed, with SEED=$seed"
     umount_weir "$MNT"
     [ ! -e "$SRC/$round" ] || fail "what was removed of round $round is at home, with SEED=$seed"
     rm -r "${PLAIN:?}/$round"
