@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # `--names log`: what recovery does about times that programs set, and about what somebody else removed or moved in SOURCE
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
-# other directories, of other names of a file, and of a file that takes the name of another. A copy of SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused forced-end
+# other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
+# SOURCE does not take its log.
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -351,6 +352,79 @@ PYTHON
     [ -d "$SRC/full/new" ] || fail "$(ls "$SRC/full")"
     ! timeout 60 "$WEIR" umount --force "$MNT" 2>"$WORK/said" || fail "weir umount --force loses nothing"
     soon ended "$WEIR_PID" || fail "the daemon goes on"
+    ;;
+fsync-is-refused)
+    # An fsync of a file or directory reports once what SOURCE refused of it; what was synced is in the log nevertheless.
+    need_command chattr
+    trap 'status=$?; chattr -f -i "$SRC/full" || true; (exit "$status"); at_exit' EXIT
+    mkdir "$SRC/full"
+    echo old >"$SRC/full/old"
+    mount_log
+    ls "$MNT/full" >/dev/null
+    # Changes in a directory that is found to be immutable would not be logged.
+    : >"$MNT/full/changed"
+    rm "$MNT/full/changed"
+    "$WEIR" sync "$MNT"
+    chattr +i "$SRC/full"
+    python3 - "$WEIR" "$MNT" "$SRC" <<'PYTHON'
+import errno, os, subprocess, sys, time
+weir, mount, source = sys.argv[1:]
+full = f"{mount}/full"
+
+def refused(count):
+    end = time.monotonic() + 60
+    text = f"{count} refused by SOURCE"
+    while text not in (said := subprocess.run([weir, "status", mount], capture_output=True, text=True).stdout):
+        if time.monotonic() > end:
+            sys.exit(f"SOURCE does not refuse {count} changes: {said}")
+        time.sleep(0.05)
+
+def expect(what, at, expected, sync=os.fsync):
+    for error in expected:
+        try:
+            sync(at)
+            got = 0
+        except OSError as raised:
+            got = raised.errno
+        if got != error:
+            sys.exit(f"a sync of {what}: {os.strerror(got)}, not {os.strerror(error)}")
+
+old, new = os.open(f"{full}/old", os.O_RDWR), os.open(f"{full}/new", os.O_CREAT | os.O_RDWR)
+second = os.open(f"{full}/new", os.O_RDONLY)
+directory, root = os.open(full, os.O_RDONLY), os.open(mount, os.O_RDONLY)
+refused(1)
+os.write(new, b"written")
+expect("the new file", new, [errno.EACCES, 0, 0])
+expect("its other description", second, [errno.EACCES, 0], os.fdatasync)
+expect("one that was opened later", os.open(f"{full}/new", os.O_RDONLY), [0])
+expect("the directory", directory, [errno.EACCES, 0, 0])
+expect("another file", old, [0])
+expect("another directory", root, [0])
+# It is tried again, which is no news.
+time.sleep(6)
+for what, at in [("the new file", new), ("the directory", directory)]:
+    expect(f"{what} after another attempt", at, [0])
+os.rename(f"{full}/old", f"{full}/renamed")
+refused(2)
+expect("the renamed file", old, [errno.EACCES, 0])
+expect("the directory of the rename", directory, [errno.EACCES, 0])
+expect("the new file after another change", new, [0])
+subprocess.run(["chattr", "-i", f"{source}/full"], check=True)
+subprocess.run([weir, "sync", mount], check=True)
+os.mkdir(f"{full}/below")
+subprocess.run([weir, "sync", mount], check=True)
+for what, at in [("the new file", new), ("the directory", directory), ("the renamed file", old)]:
+    expect(f"{what} in SOURCE", at, [0])
+subprocess.run(["chattr", "+i", f"{source}/full"], check=True)
+last = os.open(f"{full}/last", os.O_CREAT | os.O_RDWR)
+refused(1)
+os.write(last, b"synced")
+expect("the last file", last, [errno.EACCES])
+PYTHON
+    crash
+    chattr -i "$SRC/full"
+    recover
+    expect_equal "the last file" "$(cat "$SRC/full/last")" synced
     ;;
 forced-end)
     # A directory that is to be moved, and with it a new file, loses its place in SOURCE. The mount ends by force, and says what

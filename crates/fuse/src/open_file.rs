@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_engine::{ErrorCursor, ErrorKind};
+use weir_names::tree::{HomeError, RefusalCursor};
 use weir_shard::Shard;
 
 use crate::credentials::Caller;
 use crate::inode::{DataNode, Inode};
 use crate::lane::lane_state::DescriptionLane;
+use crate::write_behind::WriteBehind;
 
 /// One open description of a regular file.
 #[derive(Debug)]
@@ -24,24 +26,34 @@ pub(crate) struct OpenFile {
     /// Its state in the lane.
     pub(crate) lane: DescriptionLane,
     errors: Mutex<ErrorCursor>,
+    refusals: Mutex<RefusalCursor>,
 }
 
 impl OpenFile {
     /// A new open description of a file that was acquired for it.
     pub(crate) fn new(
         shard: &Shard,
+        behind: Option<&WriteBehind>,
         inode: Arc<Inode>,
         opener: Caller,
         uncached: bool,
         writes: bool,
     ) -> OpenFile {
         let errors = Mutex::new(shard.error_cursor(inode.node().file()));
-        OpenFile { inode, uncached, writes, opener, lane: DescriptionLane::default(), errors }
+        let refusals = Mutex::new(behind.map(WriteBehind::refusal_cursor).unwrap_or_default());
+        let lane = DescriptionLane::default();
+        OpenFile { inode, uncached, writes, opener, lane, errors, refusals }
     }
 
     /// The write-back error that was not reported to this description yet, if there is one.
     pub(crate) fn take_error(&self, shard: &Shard) -> Option<ErrorKind> {
         shard.take_error(self.inode.node().file(), &mut self.errors())
+    }
+
+    /// Why home refused a change of the file's names or attributes, if that was not reported to this description yet.
+    pub(crate) fn take_refusal(&self, behind: &WriteBehind) -> Option<HomeError> {
+        let mut cursor = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        behind.take_refusal(self.inode.node(), &mut cursor)
     }
 
     fn errors(&self) -> MutexGuard<'_, ErrorCursor> {

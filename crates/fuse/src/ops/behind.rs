@@ -6,6 +6,7 @@
 //! names may be equal in upper and lower case; with set-group-ID asked for; and while home is nearly full.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -13,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::FileType;
+use weir_backend::error_kind;
 use weir_backend::home_names::{Looked, Status, is_plain};
 use weir_engine::Durability;
 use weir_names::command::SetTime;
@@ -26,6 +28,7 @@ use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::SetAttributes;
+use crate::ops::home_steps::is_unsure;
 use crate::ops::names::{self, note_change, place};
 use crate::write_behind::{Awaited, Unchanged, WriteBehind};
 
@@ -68,7 +71,7 @@ impl From<Unchanged> for Errno {
 impl From<HomeError> for Errno {
     fn from(error: HomeError) -> Errno {
         match error {
-            HomeError::Refused(code) => std::io::Error::from_raw_os_error(code).into(),
+            HomeError::Refused(code) => io::Error::from_raw_os_error(code).into(),
             HomeError::NotEmpty => Errno::ENOTEMPTY,
             HomeError::Changed | HomeError::Gone | HomeError::NoExchange => Errno::EIO,
         }
@@ -259,6 +262,33 @@ impl FileSystem {
             None => then(Ok(())),
             Some(behind) => behind
                 .when(Awaited::Entries(directory), move |named| then(named.map_err(Errno::from))),
+        }
+    }
+}
+
+/// What a sync that waited for the log alone reports of home.
+impl FileSystem {
+    /// Fails once to each description of a file for each change of its names and attributes that home refused.
+    pub(crate) fn report_refused(&self, open: &OpenFile) -> Result<(), Errno> {
+        self.report(|behind| open.take_refusal(behind))
+    }
+
+    /// Fails once for each change of a directory's names and attributes that home refused.
+    pub(crate) fn report_refused_in(&self, directory: NodeId) -> Result<(), Errno> {
+        self.report(|behind| behind.take_refusal_in(directory))
+    }
+
+    fn report(&self, take: impl Fn(&WriteBehind) -> Option<HomeError>) -> Result<(), Errno> {
+        let behind = self.write_behind.as_ref().filter(|behind| behind.is_logged());
+        match behind.and_then(take) {
+            None => Ok(()),
+            // Programs go on while the connection to another machine is lost.
+            Some(error) if self.options.is_elsewhere && is_unsure(error) => Ok(()),
+            // As of data.
+            Some(HomeError::Refused(code)) => {
+                Err(error_kind(&io::Error::from_raw_os_error(code)).into())
+            }
+            Some(_) => Err(Errno::EIO),
         }
     }
 }

@@ -144,6 +144,10 @@ impl FileSystem {
         node: NodeId,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
+        let of = Arc::clone(self);
+        let done = move |synced: Result<(), Errno>| {
+            done(synced.and_then(|()| of.report_refused_in(node)));
+        };
         if !self.shard.is_ordered() {
             return self.sync_names_of(node, done);
         }
@@ -198,7 +202,10 @@ impl FileSystem {
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
         let fs = Arc::clone(self);
+        let is_logged = self.write_behind.as_ref().is_some_and(WriteBehind::is_logged);
         self.when_all_named(node, move |named| {
+            // The log has what home refuses.
+            let named = if is_logged { Ok(()) } else { named };
             let opened = named.and_then(|()| fs.inode(node)).and_then(|inode| {
                 // Otherwise it was removed before home had it.
                 let is_at_home = inode.is_at_home();

@@ -34,7 +34,7 @@ const UNSURE: [i32; 10] = [
 ];
 
 /// Whether home may have done what it answered with this error.
-fn is_unsure(error: HomeError) -> bool {
+pub(crate) fn is_unsure(error: HomeError) -> bool {
     matches!(error, HomeError::Refused(code) if UNSURE.contains(&code))
 }
 

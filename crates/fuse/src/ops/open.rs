@@ -135,7 +135,9 @@ impl FileSystem {
         // The kernel would cache appended data at the end that it knows, which may differ from the file's end.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
         let uncached = access.direct || self.options.direct_io || direct || displaced;
-        let open = Arc::new(OpenFile::new(&self.shard, inode, opener, uncached, access.write));
+        let (behind, writes) = (self.write_behind.as_ref(), access.write);
+        let open = OpenFile::new(&self.shard, behind, inode, opener, uncached, writes);
+        let open = Arc::new(open);
         self.descriptors.opened(&opener);
         let opened = Opened {
             handle: self.files.insert(Arc::clone(&open)),
@@ -386,7 +388,8 @@ impl FileSystem {
                     // Taken in either case: an error told now is not told again.
                     let owed = open.take_error(&fs.shard);
                     let synced = named.and(synced.map_err(Errno::from));
-                    done(synced.and_then(|()| owed.map_or(Ok(()), |kind| Err(kind.into()))));
+                    let synced = synced.and_then(|()| owed.map_or(Ok(()), |kind| Err(kind.into())));
+                    done(synced.and_then(|()| fs.report_refused(&open)));
                 });
             });
         });

@@ -14,8 +14,8 @@ use weir_backend::Timestamp;
 use weir_backend::home_names::Status;
 use weir_log::Lsn;
 use weir_names::tree::{
-    Attributes, Change, Command, CommandId, Conflict, HomeError, Kind, Part, Refused, Standing,
-    Tree, Until,
+    Attributes, Change, Command, CommandId, Conflict, HomeError, Kind, Part, RefusalCursor,
+    Refused, Standing, Tree, Until,
 };
 use weir_names::{NodeId, Place};
 use weir_shard::Shard;
@@ -751,6 +751,25 @@ impl WriteBehind {
             (above, path, error)
         };
         parts.map(path).collect()
+    }
+
+    /// Where a description begins that is opened now: see [`Tree::take_refusal`].
+    pub(crate) fn refusal_cursor(&self) -> RefusalCursor {
+        self.lock().tree.refusal_cursor()
+    }
+
+    /// Why home refused something of a node, if a description was not told yet.
+    pub(crate) fn take_refusal(
+        &self,
+        node: NodeId,
+        cursor: &mut RefusalCursor,
+    ) -> Option<HomeError> {
+        self.lock().tree.take_refusal(node, cursor)
+    }
+
+    /// Why home refused something of a directory or in it, if nobody was told yet.
+    pub(crate) fn take_refusal_in(&self, directory: NodeId) -> Option<HomeError> {
+        self.lock().tree.take_refusal_in(directory)
     }
 
     /// What home does not have, at most `most` paths, as [`WriteBehind::refused`]: what it refused first.

@@ -10,6 +10,7 @@ use weir_log::Lsn;
 use crate::identity::NodeId;
 use crate::tree::command::HomeError;
 use crate::tree::part::Part;
+use crate::tree::reports::Reports;
 use crate::way::Place;
 
 /// What is to be looked at now.
@@ -38,6 +39,8 @@ pub(crate) struct Queue {
     /// Parts that waited for a node about which something changed.
     woken: HashMap<NodeId, BTreeSet<Part>>,
     refused: BTreeMap<Part, Refusal>,
+    /// What of this, and of what is being tried again, is to be reported.
+    pub(crate) reports: Reports,
     /// How often what was refused was looked at again.
     retries: u64,
     /// Parts that somebody waits for: they come before others.
@@ -67,7 +70,7 @@ impl Queue {
 
     /// Was changed at a position. If home refused it, home is asked again.
     pub(crate) fn changed(&mut self, lsn: Lsn, part: Part) {
-        self.refused.remove(&part);
+        self.ask_again(&part);
         self.wait_for_commit(lsn, part);
     }
 
@@ -95,6 +98,7 @@ impl Queue {
     /// Home refused it: it is not looked at before [`Queue::retry`] or another change.
     pub(crate) fn refuse(&mut self, part: Part, error: HomeError) {
         self.urgent.remove(&part);
+        self.reports.refused(&part, error);
         self.refused.insert(part, Refusal { error, retry: self.retries });
     }
 
@@ -128,11 +132,12 @@ impl Queue {
     /// Home may not refuse a part as it is now.
     pub(crate) fn ask_again(&mut self, part: &Part) {
         self.refused.remove(part);
+        self.reports.forget(part);
     }
 
     /// A part is as it should be, or is not there any more.
     pub(crate) fn settle(&mut self, part: &Part) {
-        self.refused.remove(part);
+        self.ask_again(part);
         self.urgent.remove(part);
     }
 

@@ -10,6 +10,7 @@ use crate::tree::command::HomeError;
 use crate::tree::entry::AtHome;
 use crate::tree::part::Part;
 use crate::tree::places::Role;
+use crate::tree::reports::RefusalCursor;
 use crate::tree::state::Tree;
 use crate::way::Place;
 
@@ -179,5 +180,29 @@ impl Tree {
             }),
             None => self.refusal_in(there, search),
         })
+    }
+}
+
+/// What is reported once of that.
+impl Tree {
+    /// Where a description begins that is opened now.
+    pub fn refusal_cursor(&self) -> RefusalCursor {
+        self.queue.reports.cursor()
+    }
+
+    /// Why home refused attributes or a name of a node, if that is to be reported to the description of this cursor. Of
+    /// several reasons the newest; the others count as reported, too.
+    pub fn take_refusal(&mut self, node: NodeId, cursor: &mut RefusalCursor) -> Option<HomeError> {
+        let of = self.nodes.get(&node);
+        let of = of.filter(|_| !self.queue.reports.is_empty());
+        let places = of.into_iter().flat_map(|of| of.places.iter().cloned().map(Part::Entry));
+        self.queue.reports.take(places.chain([Part::Attributes(node)]), cursor)
+    }
+
+    /// The same of a directory and the names in it, to whoever syncs it.
+    pub fn take_refusal_in(&mut self, directory: NodeId) -> Option<HomeError> {
+        let entry = self.queue.reports.take_in(directory);
+        let itself = self.take_refusal(directory, &mut self.refusal_cursor());
+        entry.or(itself)
     }
 }

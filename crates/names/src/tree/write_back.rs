@@ -328,7 +328,15 @@ impl Tree {
                 }
             }
             (HomeError::NoExchange, _) => self.exchanges = false,
-            (HomeError::Refused(_), _) => self.queue.refuse(part.clone(), error),
+            (HomeError::Refused(_), _) => {
+                self.queue.refuse(part.clone(), error);
+                // Of a name that moves, two directories are told.
+                for place in concerned(command).0.into_iter().flatten() {
+                    if self.entry(place).is_some_and(|entry| entry.is_dirty()) {
+                        self.queue.reports.refused(&Part::Entry(place.clone()), error);
+                    }
+                }
+            }
             (HomeError::Changed | HomeError::NotEmpty | HomeError::Gone, _) => {
                 if let Command::Look { at } = command {
                     // Its directory is not there.

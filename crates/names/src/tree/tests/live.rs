@@ -235,6 +235,7 @@ impl Scene {
         }
         self.tree.check_invariants();
         assert_eq!(self.tree.dirty(), 0, "all is home: {:?}", self.tree.queue);
+        assert!(self.tree.queue.reports.is_empty(), "all is home: {:?}", self.tree.queue);
         assert_eq!(self.home.picture(), self.seen.picture());
         assert!(self.home.is_empty(NodeId::PARKING), "nothing stays parked");
         for node in self.seen.entries.values().chain([&NodeId::ROOT]) {

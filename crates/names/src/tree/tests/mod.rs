@@ -6,3 +6,4 @@ mod crash;
 mod live;
 mod model;
 mod others;
+mod reports;
