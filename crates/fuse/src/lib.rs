@@ -27,6 +27,7 @@ mod inodes;
 mod kernel_cache;
 mod kernel_pages;
 mod lane;
+mod listed_window;
 mod listings;
 mod open_file;
 mod ops;

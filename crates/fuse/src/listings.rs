@@ -11,18 +11,22 @@
 //! seekdir(3) and rewinddir(3) work. A cursor ([`Cursor`]) is home's stream at such a position, kept from one request to
 //! the next, also at the end, where the kernel asks once more. If there is no cursor at a position, a new one is opened.
 //!
-//! Owns the cursors, and the times when listings are to be dropped. Lock order: each lock is taken alone.
+//! Where home does not have all names as they are, Weir puts the listing together ([`crate::ops`]'s `listings_behind`). Its
+//! [`Window`] is kept for the same thread.
+//!
+//! Owns the cursors and windows, and the times when listings are to be dropped. Lock order: each lock is taken alone.
 //!
 //! Invariants:
 //! - a cursor continues only the listing of the thread that it was made for, at its position, because the entries that
 //!   it or home has read ahead may be too old for another thread's listing; of several cursors at one position, the one
 //!   used last continues;
-//! - at most [`CURSORS_MAX`] are kept, each with one descriptor, and none for longer than [`CURSOR_IDLE`] without use.
+//! - at most [`CURSORS_MAX`] are kept, each with one descriptor, and none for longer than [`CURSOR_IDLE`] without use;
+//! - at most [`WINDOWS_MAX`] windows are kept, not longer either, one of a thread and directory.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
@@ -30,10 +34,13 @@ use weir_backend::home_names::Cursor;
 
 use crate::attr::Attributes;
 use crate::inode::NodeId;
+use crate::listed_window::Window;
 
 /// Most cursors kept. Each directory that is being read needs one; abandoned listings leave some too.
 const CURSORS_MAX: usize = 64;
-/// How long a cursor is kept without use.
+/// Most windows kept.
+const WINDOWS_MAX: usize = 4;
+/// How long a cursor or window is kept without use.
 const CURSOR_IDLE: Duration = Duration::from_secs(60);
 /// Listings kept by the kernel before all are dropped early: a few megabytes here.
 const KEPT_MAX: usize = 1 << 16;
@@ -94,6 +101,8 @@ struct Kept {
 struct State {
     /// By directory, reader and position; those used last at the end.
     cursors: HashMap<(NodeId, u32, u64), Vec<(Cursor, Instant)>>,
+    /// Of directories and readers; those used last at the end.
+    windows: Vec<((NodeId, u32), Arc<Window>, Instant)>,
     kept: HashMap<NodeId, Kept>,
     /// The reclaimer looks at them.
     watched: bool,
@@ -159,6 +168,32 @@ impl Listings {
         !std::mem::replace(&mut state.watched, true)
     }
 
+    /// The window of the listing that continues at `from`. A listing that begins has none.
+    pub(crate) fn window(&self, from: &Position) -> Option<Arc<Window>> {
+        let mut state = self.state();
+        let of = (from.directory, from.reader);
+        let found = state.windows.iter().position(|(key, ..)| *key == of)?;
+        let (_, window, used) = state.windows.remove(found);
+        if from.cookie == 0 || used.elapsed() >= CURSOR_IDLE {
+            return None;
+        }
+        state.windows.push((of, Arc::clone(&window), Instant::now()));
+        Some(window)
+    }
+
+    /// Keeps a window for the requests that continue this listing. Returns the same as [`Listings::put`].
+    #[must_use]
+    pub(crate) fn put_window(&self, of: &Position, window: Arc<Window>) -> bool {
+        let mut state = self.state();
+        let of = (of.directory, of.reader);
+        state.windows.retain(|(key, ..)| *key != of);
+        if state.windows.len() >= WINDOWS_MAX {
+            state.windows.remove(0);
+        }
+        state.windows.push((of, window, Instant::now()));
+        !std::mem::replace(&mut state.watched, true)
+    }
+
     /// Notes that entries of a directory are about to be listed from `cookie` on, and that the kernel may cache them for
     /// `time`. Returns the same as [`Listings::put`].
     #[must_use]
@@ -174,11 +209,12 @@ impl Listings {
         !std::mem::replace(&mut state.watched, true)
     }
 
-    /// Closes idle cursors, and returns the directories whose listings the kernel must drop now. False if no cursor and no
-    /// listing is left: [`Listings::keep`] or [`Listings::put`] says when to call this again.
+    /// Closes idle cursors, forgets idle windows, and returns the directories whose listings the kernel must drop now. False if
+    /// no cursor, window or listing is left: [`Listings::keep`] or [`Listings::put`] says when to call this again.
     pub(crate) fn expire(&self, now: Instant) -> (Vec<NodeId>, bool) {
         let mut state = self.state();
-        let State { cursors, kept, watched } = &mut *state;
+        let State { cursors, windows, kept, watched } = &mut *state;
+        windows.retain(|(.., used)| now.saturating_duration_since(*used) < CURSOR_IDLE);
         cursors.retain(|_, here| {
             here.retain(|(_, used)| now.saturating_duration_since(*used) < CURSOR_IDLE);
             !here.is_empty()
@@ -195,7 +231,7 @@ impl Listings {
             (kept.due, kept.again) = (now + SETTLED, true);
             listed_now && !too_many
         });
-        *watched = !cursors.is_empty() || !kept.is_empty();
+        *watched = !cursors.is_empty() || !windows.is_empty() || !kept.is_empty();
         (dropped, *watched)
     }
 
@@ -314,6 +350,24 @@ mod tests {
         let (dropped, watched) = listings.expire(Instant::now() + CURSOR_IDLE);
         assert!(dropped.is_empty() && !watched);
         assert!(listings.state().cursors.is_empty());
+    }
+
+    #[test]
+    fn windows_are_of_one_thread_and_bounded_and_forgotten_when_idle() {
+        let listings = Listings::default();
+        let window = || Arc::new(Window::new(0, std::iter::empty()));
+        assert!(listings.put_window(&position(1, 0), window()));
+        assert!(listings.window(&position(1, 5)).is_some());
+        assert!(listings.window(&position(2, 5)).is_none(), "another thread's");
+        assert!(listings.window(&position(1, 5)).is_some());
+        assert!(listings.window(&position(1, 0)).is_none(), "it begins again");
+        assert!(listings.window(&position(1, 5)).is_none());
+        for reader in 0..WINDOWS_MAX as u32 + 1 {
+            let _ = listings.put_window(&position(reader, 0), window());
+        }
+        assert!(listings.window(&position(0, 5)).is_none() && listings.state().windows.len() == 4);
+        assert_eq!(listings.expire(Instant::now() + CURSOR_IDLE), (vec![], false));
+        assert!(listings.state().windows.is_empty());
     }
 
     #[test]

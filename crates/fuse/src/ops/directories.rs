@@ -44,7 +44,7 @@ impl FileSystem {
         self.keep_listing(&inode, from.cookie)?;
         let mut cursor = match self.listings.take(&from) {
             Some(cursor) => cursor,
-            None if self.list_behind(&inode, from.cookie, listing)? => return Ok(()),
+            None if self.list_behind(&inode, &from, listing)? => return Ok(()),
             None => self.home.list(inode.path_fd()?, inode.device(), from.cookie)?,
         };
         let (mut slow, mut listed) = (0, false);

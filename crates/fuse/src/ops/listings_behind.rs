@@ -21,7 +21,8 @@ use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{Inode, NodeId};
-use crate::listings::{Listed, Listing};
+use crate::listed_window::{Named, Window};
+use crate::listings::{Listed, Listing, Position};
 use crate::ops::directories::{SLOW, SLOW_MAX, kind_of};
 use crate::write_behind::{Known, WriteBehind};
 
@@ -35,14 +36,6 @@ const AFTER_DOTS: u64 = 2;
 
 /// Entries taken from the tree for one answer, which has room for fewer.
 const LISTED_MAX: usize = 4096;
-
-/// A name and what it leads to.
-struct Named {
-    position: u64,
-    name: Box<[u8]>,
-    node: NodeId,
-    kind: FileType,
-}
 
 impl From<Known> for Named {
     fn from(known: Known) -> Named {
@@ -66,20 +59,20 @@ impl FileSystem {
     pub(crate) fn list_behind<L: Listing>(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
-        from: u64,
+        from: &Position,
         listing: &mut L,
     ) -> Result<bool, Errno> {
         let Some(behind) = &self.write_behind else { return Ok(false) };
-        if from == 0 {
+        if from.cookie == 0 {
             behind.listers.used(directory.node());
             if !behind.knows_all(directory.node()) {
                 self.learn_names(directory);
             }
             self.expect_listings_in(behind, directory.node());
         }
-        let position = match ours(from) {
+        let position = match ours(from.cookie) {
             Some(position) => position,
-            None if from != 0 => return Ok(false),
+            None if from.cookie != 0 => return Ok(false),
             None if behind.knows_all(directory.node()) => 0,
             None => {
                 let node = directory.node();
@@ -94,7 +87,7 @@ impl FileSystem {
                 0
             }
         };
-        self.list_ours(behind, directory, position, listing)?;
+        self.list_ours(behind, directory, from, position, listing)?;
         Ok(true)
     }
 
@@ -102,6 +95,7 @@ impl FileSystem {
         self: &Arc<Self>,
         behind: &WriteBehind,
         directory: &Arc<Inode>,
+        of: &Position,
         from: u64,
         listing: &mut L,
     ) -> Result<(), Errno> {
@@ -120,18 +114,41 @@ impl FileSystem {
             }
         }
         let mut slow = 0;
-        for entry in self.names_from(behind, directory, from.saturating_sub(AFTER_DOTS) + 1)? {
-            if !self.list_named(&entry, &mut slow, listing) {
-                break;
+        let mut position = from.saturating_sub(AFTER_DOTS) + 1;
+        let known = behind.names_if_complete(node, position, LISTED_MAX);
+        if let Some(known) = known {
+            for entry in known.into_iter().map(Named::from) {
+                if !self.list_named(&entry, true, &mut slow, listing) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let mut kept = self.listings.window(of);
+        loop {
+            let window = match kept.take().filter(|window| window.from(position).is_some()) {
+                Some(window) => window,
+                None => self.window_from(behind, directory, of, position)?,
+            };
+            let names = window.from(position).expect("it has the names from there on");
+            for entry in names {
+                let Some((entry, is_known)) = as_it_is(behind, node, entry) else { continue };
+                if !self.list_named(&entry, is_known, &mut slow, listing) {
+                    return Ok(());
+                }
+            }
+            match window.end() {
+                Some(end) => position = end,
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
-    /// Lists one entry. Says whether the listing had room for it.
+    /// Lists one entry, with attributes if it `is_known` to be there now. Says whether the listing had room for it.
     fn list_named<L: Listing>(
         self: &Arc<Self>,
         entry: &Named,
+        is_known: bool,
         slow: &mut u32,
         listing: &mut L,
     ) -> bool {
@@ -140,7 +157,8 @@ impl FileSystem {
         let listed = Listed { node, kind: entry.kind, next, name };
         // Others have to be found at home: where home is far away, so that they are not looked up one by one.
         let finds = self.options.is_elsewhere && *slow < SLOW_MAX;
-        if !L::WITH_ATTRIBUTES || !finds && self.inodes.get(node).is_none() {
+        let is_held = || finds || self.inodes.get(node).is_some();
+        if !L::WITH_ATTRIBUTES || !is_known || !is_held() {
             return listing.add(&listed);
         }
         let began = Instant::now();
@@ -161,21 +179,17 @@ impl FileSystem {
         added
     }
 
-    /// The names of a directory from a position on, at least as many as an answer has room for.
-    fn names_from(
+    /// The names of a directory from a position on, as many as a window has: what home has and what the tree knows. They are
+    /// kept for the requests that follow.
+    fn window_from(
         self: &Arc<Self>,
         behind: &WriteBehind,
         directory: &Arc<Inode>,
+        of: &Position,
         position: u64,
-    ) -> Result<Vec<Named>, Errno> {
+    ) -> Result<Arc<Window>, Errno> {
         let node = directory.node();
-        let before: Vec<Known> = {
-            let state = behind.lock();
-            if state.tree.is_complete(node) {
-                return Ok(state.list(node, position).take(LISTED_MAX).map(Named::from).collect());
-            }
-            state.list(node, 0).collect()
-        };
+        let before: Vec<Known> = behind.lock().list(node, 0).collect();
         // What the tree has here is forgotten only after home has it. So a name is known before home is asked, or home has
         // it, or it came since.
         let at_home = self.names_that_home_has(directory)?;
@@ -195,7 +209,11 @@ impl FileSystem {
             let named = names.remove(name)?;
             Some(Named { position, ..named })
         });
-        Ok(listed.collect())
+        let window = Arc::new(Window::new(position, listed));
+        if self.listings.put_window(of, Arc::clone(&window)) {
+            self.reclaimer.watch_listings();
+        }
+        Ok(window)
     }
 
     /// All names that home has in a directory, but not its own, and in no order.
@@ -220,6 +238,18 @@ impl FileSystem {
         }
         Ok(names)
     }
+}
+
+/// What the tree knows by now of a name that was there when its window was put together, and whether it knows it. `None` if the
+/// name is not there any more.
+fn as_it_is(behind: &WriteBehind, directory: NodeId, named: &Named) -> Option<(Named, bool)> {
+    let state = behind.lock();
+    let Some(node) = state.tree.look_up(directory, &named.name) else {
+        // The kernel may know better whether it is there, so that it must not learn of it from here.
+        return Some((named.clone(), false));
+    };
+    let kind = file_type(state.tree.kind(node?)?);
+    Some((Named { node: node?, kind, ..named.clone() }, true))
 }
 
 fn file_type(kind: &Kind) -> FileType {

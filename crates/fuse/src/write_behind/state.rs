@@ -728,6 +728,17 @@ impl WriteBehind {
         state.tree.is_complete(directory)
     }
 
+    /// Names of a directory from a position on, at most `most`; `None` if the tree does not know all.
+    pub(crate) fn names_if_complete(
+        &self,
+        directory: NodeId,
+        from: u64,
+        most: usize,
+    ) -> Option<Vec<Known>> {
+        let state = self.lock();
+        state.tree.is_complete(directory).then(|| state.list(directory, from).take(most).collect())
+    }
+
     /// The directory that a directory is in, as programs see it.
     pub(crate) fn parent_of(&self, directory: NodeId) -> Option<NodeId> {
         Some(self.lock().tree.wanted_places(directory).next()?.parent())
@@ -740,17 +751,6 @@ impl WriteBehind {
             Kind::Symlink(target) if !target.is_empty() => Some(target.to_vec()),
             _ => None,
         }
-    }
-
-    /// What home refused, at most `most` parts, each as a path below a directory of which no name is known.
-    pub(crate) fn refused(&self, most: usize) -> Vec<(NodeId, PathBuf, HomeError)> {
-        let state = self.lock();
-        let parts = state.tree.refused().take(most);
-        let path = |(part, error): (&Part, HomeError)| {
-            let (above, path) = state.path_of(part);
-            (above, path, error)
-        };
-        parts.map(path).collect()
     }
 
     /// Where a description begins that is opened now: see [`Tree::take_refusal`].
@@ -770,6 +770,17 @@ impl WriteBehind {
     /// Why home refused something of a directory or in it, if nobody was told yet.
     pub(crate) fn take_refusal_in(&self, directory: NodeId) -> Option<HomeError> {
         self.lock().tree.take_refusal_in(directory)
+    }
+
+    /// What home refused, at most `most` parts, each as a path below a directory of which no name is known.
+    pub(crate) fn refused(&self, most: usize) -> Vec<(NodeId, PathBuf, HomeError)> {
+        let state = self.lock();
+        let parts = state.tree.refused().take(most);
+        let path = |(part, error): (&Part, HomeError)| {
+            let (above, path) = state.path_of(part);
+            (above, path, error)
+        };
+        parts.map(path).collect()
     }
 
     /// What home does not have, at most `most` paths, as [`WriteBehind::refused`]: what it refused first.

@@ -2,12 +2,15 @@
 //! change, and that others change at home.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{SeekFrom, XattrFlags, removexattr, seek, setxattr};
 
 use crate::Test;
@@ -24,6 +27,10 @@ pub const TESTS: &[Test] = &[
     ("behind_a_listed_directory_is_read_again", a_listed_directory_is_read_again),
     ("behind_what_home_refuses_to_move_is_listed", what_home_refuses_to_move_is_listed),
     ("behind_a_refused_listing_is_read_in_pieces", a_refused_listing_is_read_in_pieces),
+    (
+        "behind_a_large_refused_listing_lists_home_a_few_times",
+        a_large_refused_listing_lists_home_a_few_times,
+    ),
     ("behind_home_far_away_is_asked_once", home_far_away_is_asked_once),
 ];
 
@@ -175,6 +182,69 @@ fn a_refused_listing_is_read_in_pieces() {
     };
     let expected = ["new 1 ", "three 1 three", "two 1 two"];
     with_refused(check, || expected.map(String::from).to_vec());
+}
+
+/// Counts how often a directory is opened.
+struct Opens(OwnedFd);
+
+impl Opens {
+    fn of(directory: &Path) -> Opens {
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        // With what comes between, two of the same are two events.
+        let events = WatchFlags::OPEN | WatchFlags::CLOSE_NOWRITE | WatchFlags::ONLYDIR;
+        inotify::add_watch(&watch, directory, events).unwrap();
+        Opens(watch)
+    }
+
+    fn count(self) -> usize {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(self.0, &mut buffer);
+        let mut opens = 0;
+        while let Ok(event) = events.next() {
+            let is_itself = event.file_name().is_none();
+            opens += usize::from(is_itself && event.events().contains(ReadFlags::OPEN));
+        }
+        opens
+    }
+}
+
+fn a_large_refused_listing_lists_home_a_few_times() {
+    const FILES: usize = 5000;
+    let prepare = |source: &Path| {
+        fs::create_dir(source.join("large")).unwrap();
+        for number in 0..FILES {
+            File::create(source.join("large").join(name(number))).unwrap();
+        }
+    };
+    let mut fixture = mounted_with(prepare, |_| {});
+    let at = fixture.at("large");
+    let Some(refuses) = Refuses::new(&fixture, "large") else { return };
+    File::create(at.join("new")).unwrap();
+    fs::remove_file(at.join(name(1))).unwrap();
+    assert!(bring_names_home(&fixture).is_err());
+    let mut expected: BTreeSet<OsString> = (0..FILES).map(|number| name(number).into()).collect();
+    expected.remove(OsStr::new(&name(1)));
+    expected.insert("new".into());
+    let opens = Opens::of(&fixture.home("large"));
+    assert_eq!(names_in(&at), expected);
+    let opens = opens.count();
+    assert!((1..10).contains(&opens), "home is listed {opens} times");
+    // What is removed while it is listed is not there again.
+    let opened = open_directory(&at);
+    let first = read(&opened, 100);
+    fs::remove_file(at.join(name(2))).unwrap();
+    fs::rename(at.join(name(3)), at.join("renamed")).unwrap();
+    let rest = read(&opened, usize::MAX);
+    assert!(first.len() + rest.len() >= FILES - 2);
+    for gone in [2, 3] {
+        assert!(!at.join(name(gone)).exists());
+    }
+    assert!(at.join("renamed").exists());
+    drop(opened);
+    drop(refuses);
+    eventually(|| bring_names_home(&fixture));
+    fixture.unmount();
+    assert!(fixture.home("large/new").exists() && !fixture.home("large").join(name(1)).exists());
 }
 
 /// Of a home on another machine all names of a directory are asked for at once: what is made there afterwards is not seen
