@@ -3,7 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
 # SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end unmounted-by-hand
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -455,6 +455,60 @@ forced-end)
     soon ended "$WEIR_PID" || fail "the daemon goes on"
     recover
     [ -f "$SRC/full/new/moved/file" ] || fail "$(cat "$WORK/said"): $(find "$SRC")"
+    ;;
+unmounted-by-hand)
+    # After umount(8) the daemon goes on until SOURCE has taken what it refused, or `weir umount --force` ends it: it says so, and is
+    # found by SOURCE or mount point.
+    need_command chattr
+    trap 'status=$?; chattr -f -i "$SRC/full" || true; (exit "$status"); at_exit' EXIT
+    mkdir "$SRC/full" "$WORK/other" "$WORK/other-mnt"
+    says() { grep -q -F -e "$1" "$WORK/said" || fail "it does not say '$1': $(cat "$WORK/said")"; }
+    for round in taken forced; do
+        mount_weir_foreground "$SRC" "$MNT" --names log --log-file "$WORK/$round.log"
+        ls "$MNT/full" >/dev/null
+        # Changes in a directory that is found to be immutable would not be logged.
+        : >"$MNT/full/changed"
+        rm "$MNT/full/changed"
+        "$WEIR" sync "$MNT"
+        chattr +i "$SRC/full"
+        mkdir "$MNT/full/$round"
+        echo synced >"$MNT/full/$round/file"
+        sync "$MNT/full/$round/file"
+        soon refused || fail "SOURCE refuses nothing: $("$WEIR" status "$MNT")"
+        umount "$MNT"
+        soon grep -q "unmounted, but" "$WORK/$round.log" || fail "$(cat "$WORK/$round.log")"
+        # It gets the device number that the other had, as a rule.
+        "$WEIR" mount "$WORK/other" "$WORK/other-mnt" 2>/dev/null
+        cp "$WORK/$round.log" "$WORK/said"
+        says "full/$round: Operation not permitted"
+        says "tried again by process $WEIR_PID"
+        says "'weir umount --force $SRC'"
+        says "redo log, $SRC/.weir/log"
+        for path in "$SRC" "$MNT"; do
+            timeout 60 "$WEIR" status "$path" >"$WORK/said"
+            says "1 refused by SOURCE (full/$round"
+        done
+        # It fails if any other mount of this machine does not answer.
+        "$WEIR" status >"$WORK/said" 2>/dev/null || true
+        says "process $WEIR_PID"
+        ! timeout 60 "$WEIR" umount "$MNT" 2>"$WORK/said" || fail "weir umount succeeds"
+        says "unmounted, but 1 changes"
+        ! timeout 60 "$WEIR" mount "$SRC" "$MNT" 2>"$WORK/said" || fail "weir mount succeeds"
+        says "'weir umount --force $SRC'"
+        "$WEIR" umount "$WORK/other-mnt"
+        expect_equal "the times that it was told" "$(grep -c "unmounted, but" "$WORK/$round.log")" 1
+        if [ "$round" = taken ]; then
+            chattr -i "$SRC/full"
+            soon ended "$WEIR_PID" || fail "the daemon goes on: $(cat "$WORK/$round.log")"
+            expect_equal "what SOURCE has" "$(cat "$SRC/full/taken/file")" synced
+        fi
+    done
+    ! timeout 60 "$WEIR" umount --force "$SRC" 2>"$WORK/said" || fail "weir umount --force loses nothing"
+    says "they are in the redo log"
+    soon ended "$WEIR_PID" || fail "the daemon goes on"
+    chattr -i "$SRC/full"
+    recover
+    expect_equal "what SOURCE has" "$(cat "$SRC/full/forced/file")" synced
     ;;
 number-of-a-removed-file)
     # An ordinary user's daemon finds files by path. Home has few inodes free, so that names are changed there at once, and gives

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -328,6 +329,11 @@ impl RedoLog {
     /// Its name.
     pub fn name(&self) -> Identity {
         self.superblock.log
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
     }
 
     /// The engine's writer for this log.

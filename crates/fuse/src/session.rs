@@ -238,35 +238,35 @@ impl Session {
     }
 
     /// Waits until the mount has ended, in any way; then brings the remaining data home, and closes the files. Data that
-    /// home refuses stays in the shard: [`Shard::sync_all`] reports it. The shard must not be stopped before.
+    /// home refuses stays in the shard: [`Shard::sync_all`] reports it. Names that it refuses are tried again until
+    /// [`Observer::stop_names`]. The shard must not be stopped before.
     ///
     /// # Errors
     /// The connection to the kernel failed, or a thread panicked.
     pub fn wait(self) -> io::Result<()> {
         let served = self.server.join();
         self.fs.no_requests_come();
+        let mut named = Ok(());
         if let Some(behind) = &self.fs.write_behind {
             behind.listers.stop();
             // Data of files that home does not have goes there with their names.
-            if let Err(error) = behind.wait(&Awaited::All) {
-                tracing::error!("not all names could be brought home: {error}");
-            }
+            named = behind.wait(&Awaited::All);
         }
         let (sender, receiver) = channel();
         self.fs.shard.sync_all(move |synced| {
             // The receiver lives until this is sent.
             let _ = sender.send(synced);
         });
-        // Before it was asked, nothing told it what it need not wait for.
-        self.fs.fail_files_that_home_lacks();
+        if let Err(error) = named {
+            tracing::warn!("not all names could be brought home: {error}");
+            // Before it was asked, nothing told it what it need not wait for.
+            self.fs.fail_files_that_home_lacks();
+        }
         // Fails only if the shard is stopped in the meantime.
         if let Ok(Err(error)) = receiver.recv() {
             tracing::warn!("not everything could be written home: {error}");
         }
         self.fs.close_all();
-        if let Some(behind) = &self.fs.write_behind {
-            behind.stop();
-        }
         served
             .unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
     }
@@ -332,6 +332,13 @@ impl Observer {
     /// files that it does not have, is not waited for. With a log, what was changed before is durable there.
     pub fn give_up_names(&self) {
         self.0.give_up_names();
+    }
+
+    /// Nothing more is done to names at home. To be called after [`Session::wait`], before the shard is stopped.
+    pub fn stop_names(&self) {
+        if let Some(behind) = &self.0.write_behind {
+            behind.stop();
+        }
     }
 
     /// Whether what home does not have of names and attributes is in the log, from which the next mount brings it home.

@@ -189,7 +189,7 @@ impl Locked {
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, lock.own(), &settings)?;
-        let has_log = log.is_some();
+        let (has_log, log_path) = (log.is_some(), log.as_ref().map(|log| log.path().to_owned()));
         let is_ordered = settings.engine.order == Order::All && !settings.read_only;
         if is_ordered {
             check_order(&source, has_log)?;
@@ -228,8 +228,12 @@ impl Locked {
             observer: observer.clone(),
             stopping: stopping.clone(),
         };
-        let place =
-            Place { source: source.path().to_owned(), mountpoint: mountpoint.clone(), device };
+        let place = Place {
+            source: source.path().to_owned(),
+            mountpoint: mountpoint.clone(),
+            device,
+            log: log_path,
+        };
         if let Some(guard) = &mut guard
             && let Err(error) = guard.watch_over(device, &mountpoint)
         {

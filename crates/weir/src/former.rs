@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weir_engine::PAGE_BYTES;
 
 use crate::control::client;
-use crate::control::protocol::Status;
+use crate::control::protocol::{NamesReport, Status};
 use crate::failure::{Failure, one_line};
 use crate::mounts::{Mount, MountTable};
 use crate::namespaces;
@@ -59,7 +59,16 @@ pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
             );
         }
         // A daemon that does not answer may still make progress.
-        if let Some(Status { stats, .. }) = client::status_of_process(pid) {
+        if let Some(Status { stats, names, .. }) = client::status_of_process(pid) {
+            if let Some(NamesReport { refused: refused @ 1.., .. }) = names {
+                let source = source.display();
+                return Err(Failure::Refused(format!(
+                    "SOURCE {source} is locked by process {pid}, which cannot make {refused} changes of names or attributes in \
+                     SOURCE of {}, where it is no longer mounted: see 'weir status {source}' and make them possible, or end it by \
+                     'weir umount --force {source}'; then try again",
+                    mountpoint.display()
+                )));
+            }
             let errors = stats.destage_errors + stats.sync_errors;
             if errors > *errors_before.get_or_insert(errors) {
                 return Err(Failure::Refused(format!(

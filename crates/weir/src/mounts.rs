@@ -42,6 +42,8 @@ pub struct Mount {
     pub source: PathBuf,
     /// The file system's own options, comma-separated.
     pub super_options: String,
+    /// The mount is gone, and this process, its daemon, still brings things home. Not of the table.
+    pub former_of: Option<u32>,
 }
 
 impl Mount {
@@ -139,6 +141,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         fs_type: unescape(fs_type).to_string_lossy().into_owned(),
         source: unescape(source).into(),
         super_options: unescape(super_options).to_string_lossy().into_owned(),
+        former_of: None,
     })
 }
 

@@ -38,10 +38,8 @@ impl FileSystem {
         self.fail_files_that_home_lacks();
     }
 
-    /// Syncs that wait for files which home does not have fail, if home will not have them.
+    /// Syncs that wait for files which home does not have fail: home will not have them soon.
     pub(crate) fn fail_files_that_home_lacks(&self) {
-        if self.write_behind.as_ref().is_some_and(|behind| behind.ending.is_reached()) {
-            self.shard.home_refuses_files(ErrorKind::Stale);
-        }
+        self.shard.home_refuses_files(ErrorKind::Stale);
     }
 }

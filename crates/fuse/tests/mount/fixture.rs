@@ -97,7 +97,9 @@ impl Fixture {
     /// Waits for the end of a mount that was unmounted otherwise.
     pub fn wait(&mut self) {
         if let Some(session) = self.session.take() {
+            let observer = session.observer();
             session.wait().unwrap();
+            observer.stop_names();
             self.shard.stop();
         }
     }
@@ -124,8 +126,10 @@ impl Fixture {
         if let Some(session) = self.session.take() {
             self.sync();
             session.unmount(false).unwrap();
+            let observer = session.observer();
             session.wait().unwrap();
             self.sync();
+            observer.stop_names();
             self.shard.stop();
         }
     }
@@ -149,7 +153,9 @@ impl Drop for Fixture {
             let shard = Arc::clone(&self.shard);
             let end = move || {
                 let _ = session.unmount(true);
+                let observer = session.observer();
                 let _ = session.wait();
+                observer.stop_names();
                 shard.stop();
             };
             let _ = thread::spawn(end).join();

@@ -112,7 +112,7 @@ pub enum HomeError {
     #[error("home does not exchange names")]
     NoExchange,
     /// Home refuses: the system's error number.
-    #[error("home refuses: error {0}")]
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Refused(i32),
 }
 

@@ -126,6 +126,7 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
             Err(failure) => outcome = failure.report(),
         }
     }
+    statuses.extend(client::unmounted(&table).into_iter().map(|(_, status)| status));
     let text = match (arguments.requests, arguments.json) {
         (false, false) => status::render_all(&statuses),
         (false, true) => json(&statuses),

@@ -82,8 +82,8 @@ pub enum ControlError {
     },
 }
 
-/// The Weir mount that `path` is in, or whose SOURCE it is. Does not access mounts if the name alone
-/// identifies one.
+/// The Weir mount that `path` is in, or whose SOURCE it is, or whose mount point or SOURCE it was if the mount is gone and its
+/// daemon still brings things home. Does not access mounts if the name alone identifies one.
 pub fn find(path: &Path) -> Result<Mount, ControlError> {
     let table = MountTable::read().map_err(ControlError::Table)?;
     let fault = |error| ControlError::Path { path: path.to_owned(), error };
@@ -96,7 +96,42 @@ pub fn find(path: &Path) -> Result<Mount, ControlError> {
         return Ok(mount);
     }
     let canonical = path.canonicalize().map_err(fault)?;
-    by_name(&canonical).ok_or_else(|| ControlError::NotMounted(path.to_owned()))
+    let is_it = |mount: &Mount| [&clean, &canonical].into_iter().any(|path| is_of(mount, path));
+    by_name(&canonical)
+        .or_else(|| unmounted(&table).into_iter().map(|(mount, _)| mount).find(is_it))
+        .ok_or_else(|| ControlError::NotMounted(path.to_owned()))
+}
+
+fn is_of(mount: &Mount, path: &Path) -> bool {
+    mount.mount_point == path || mount.source == path
+}
+
+/// Mounts of this user that are gone, in every mount namespace, and whose daemons still bring things home; with their status.
+pub fn unmounted(table: &MountTable) -> Vec<(Mount, Status)> {
+    let uid = rustix::process::geteuid().as_raw();
+    let sockets = place::candidates(uid).into_iter().filter_map(|directory| {
+        Some(std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()))
+    });
+    let gone = sockets.flatten().filter_map(|socket| {
+        let pid = place::process(&socket)?;
+        let status = ask_for_status(&UnixStream::connect(&socket).ok()?)?;
+        let is_it = |mount: &Mount| mount.is_weir() && mount.source == Path::new(&status.source);
+        if table.iter().any(is_it) || !namespaces::holders_where(is_it).is_empty() {
+            return None;
+        }
+        let mount = Mount {
+            device: Device { major: 0, minor: 0 },
+            root: "/".into(),
+            mount_point: status.mountpoint.clone().into(),
+            options: String::new(),
+            fs_type: mounts::FS_TYPE.to_owned(),
+            source: status.source.clone().into(),
+            super_options: format!("user_id={uid}"),
+            former_of: Some(pid),
+        };
+        Some((mount, status))
+    });
+    gone.collect()
 }
 
 /// The status of process `pid`, if it is a daemon of this user and answers.
@@ -110,9 +145,14 @@ pub fn status_of_process(pid: u32) -> Option<Status> {
         let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
         (peer.pid.as_raw_nonzero().get().unsigned_abs() == pid).then_some(connection)
     })?;
+    ask_for_status(&connection)
+}
+
+/// The status of a daemon that answers soon.
+fn ask_for_status(connection: &UnixStream) -> Option<Status> {
     connection.set_read_timeout(Some(PROGRESS_TIMEOUT)).ok()?;
-    protocol::send(&connection, &Request::Status).ok()?;
-    match protocol::receive(&connection).ok()? {
+    protocol::send(connection, &Request::Status).ok()?;
+    match protocol::receive(connection).ok()? {
         Reply::Status { status } => Some(*status),
         _ => None,
     }
@@ -132,7 +172,8 @@ impl Daemon {
     pub fn connect(mount: &Mount) -> Result<Daemon, ControlError> {
         let path = || mount.mount_point.clone();
         let owner = mount.owner().unwrap_or(0);
-        let name = place::socket_name(mount.device);
+        let by_device = || place::socket_name(mount.device);
+        let name = mount.former_of.map_or_else(by_device, place::process_name);
         let mut denied = false;
         let mut abandoned = false;
         for directory in place::candidates(owner) {

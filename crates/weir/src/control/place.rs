@@ -1,5 +1,6 @@
 //! Where control sockets are: a directory only its user can enter, and in it one socket a mount,
-//! named by the mount's device number, which is unique while it is mounted.
+//! named by the mount's device number, which is unique while it is mounted. It has a second name, by the daemon's process, since
+//! the device number may be another mount's before the daemon has ended.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -70,6 +71,17 @@ pub fn socket_name(device: Device) -> String {
     format!("{}:{}.sock", device.major, device.minor)
 }
 
+/// The name of a daemon's socket by its process.
+pub fn process_name(pid: u32) -> String {
+    format!("process-{pid}.sock")
+}
+
+/// The process that has a socket, as its name says.
+pub fn process(socket: &Path) -> Option<u32> {
+    let name = socket.file_name()?.to_str()?;
+    name.strip_prefix("process-")?.strip_suffix(".sock")?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -82,6 +94,9 @@ mod tests {
         assert!(candidates(4711).contains(&PathBuf::from("/run/user/4711/weir")));
         assert!(candidates(4711).contains(&PathBuf::from("/tmp/weir-4711")));
         assert_eq!(socket_name(Device { major: 0, minor: 47 }), "0:47.sock");
+        let of_process = Path::new("/run/weir").join(process_name(4711));
+        assert_eq!(process(&of_process), Some(4711));
+        assert_eq!(process(Path::new("/run/weir/0:47.sock")), None);
     }
 
     #[test]

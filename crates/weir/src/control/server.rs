@@ -32,10 +32,12 @@ pub struct Server {
 
 /// The socket's file. The kernel reuses a mount's device number as soon as the mount is gone, which is
 /// before this daemon has ended; the name may then belong to another daemon. So names are taken over
-/// under a lock on their directory, and each daemon removes only the file that it made.
+/// under a lock on their directory, and each daemon removes only the file that it made. By the name of its process the daemon is
+/// found nevertheless.
 struct SocketPlace {
     directory: PathBuf,
     path: PathBuf,
+    by_process: PathBuf,
     identity: Option<Identity>,
 }
 
@@ -63,6 +65,9 @@ impl SocketPlace {
         }
         let listener = UnixListener::bind(&self.path)?;
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o600))?;
+        // One of a dead process may be left.
+        let _ = fs::remove_file(&self.by_process);
+        fs::hard_link(&self.path, &self.by_process)?;
         self.identity = Some(identity(&self.path)?);
         Ok(listener)
     }
@@ -74,6 +79,7 @@ impl Drop for SocketPlace {
         if self.identity.is_some() && identity(&self.path).ok() == self.identity {
             let _ = fs::remove_file(&self.path);
         }
+        let _ = fs::remove_file(&self.by_process);
     }
 }
 
@@ -97,7 +103,8 @@ impl Server {
 
     fn bind_in(directory: PathBuf, device: Device) -> io::Result<Server> {
         let path = directory.join(place::socket_name(device));
-        let mut place = SocketPlace { directory, path, identity: None };
+        let by_process = directory.join(place::process_name(std::process::id()));
+        let mut place = SocketPlace { directory, path, by_process, identity: None };
         let listener = place.bind()?;
         Ok(Server { listener: Some(listener), _place: place })
     }

@@ -20,7 +20,7 @@ use super::unwritten;
 use crate::connection;
 use crate::control::protocol::{Reply, Request};
 use crate::control::server::Responder;
-use crate::mounts::{Device, MountTable};
+use crate::mounts::{Device, Mount, MountTable};
 use crate::namespaces::{self, Holder};
 use crate::unmount::{self, How, UnmountError};
 
@@ -167,6 +167,8 @@ pub struct Place {
     pub mountpoint: PathBuf,
     /// The mount's device number.
     pub device: Device,
+    /// Its redo log.
+    pub log: Option<PathBuf>,
 }
 
 /// A mount until its end.
@@ -298,7 +300,7 @@ impl Lifecycle {
         let unmounted = match home {
             Ok(()) => self.unmount_idle(),
             Err(error) => {
-                tracing::error!("staying mounted: {}", self.not_home(&error));
+                tracing::error!("{}: {}", self.is_still(), self.not_home(&error));
                 self.retry = true;
                 return Next::Wait;
             }
@@ -341,7 +343,7 @@ impl Lifecycle {
         };
         let home = self.write_home();
         if let (Err(error), false) = (home, force) {
-            let message = format!("still mounted: {}", self.not_home(&error));
+            let message = format!("{}: {}", self.is_still(), self.not_home(&error));
             return refused(responder, message);
         }
         match self.unmount_idle() {
@@ -446,15 +448,17 @@ impl Lifecycle {
         self.stopping.store(true, Ordering::Relaxed);
         // From here on the device number may belong to another mount.
         drop(self.guard.take());
-        let mut lost = None;
+        let (mut lost, mut told) = (None, String::new());
         while let Err(error) = self.write_home() {
-            let message = self.not_home(&error);
             if self.forced {
                 lost = Some(self.lost(&error));
                 break;
             }
-            tracing::error!("unmounted, but {message}");
-            let message = format!("unmounted, but {message} by process {}", std::process::id());
+            let message = self.goes_on(&error);
+            if message != told {
+                tracing::error!("{message}");
+                told.clone_from(&message);
+            }
             for responder in self.responders.drain(..) {
                 responder.send(&Reply::Failed { message: message.clone() });
             }
@@ -464,6 +468,7 @@ impl Lifecycle {
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
         }
+        self.observer.stop_names();
         let log_is_void = lost.is_none() && self.shard.close_log();
         self.shard.stop();
         match &lost {
@@ -499,6 +504,32 @@ impl Lifecycle {
             NotHome::Names(error) => names_not_home(&self.observer, error),
             NotHome::Data(error) => not_home(&self.shard, &self.place.source, *error),
         }
+    }
+
+    /// Whether programs can reach the mount, in words.
+    fn is_still(&self) -> &'static str {
+        let is_it = |mount: &Mount| mount.is_weir() && mount.device == self.place.device;
+        match MountTable::read().map(|table| table.iter().any(is_it)) {
+            Ok(false) => "unmounted",
+            _ => "still mounted",
+        }
+    }
+
+    /// The message about what is not home after the mount has ended, and how to end the daemon.
+    fn goes_on(&self, error: &NotHome) -> String {
+        let (pid, source) = (std::process::id(), self.place.source.display());
+        let kept = self.not_home(error);
+        let end = format!("'weir umount --force {source}' ends it before");
+        let left = match &self.place.log {
+            Some(log) => format!(
+                "{end}: what is in the redo log, {}, stays there for the next mount or 'weir recover {source}'",
+                log.display()
+            ),
+            None => format!("{end}, and drops what SOURCE does not have"),
+        };
+        format!(
+            "unmounted, but {kept} by process {pid}, which ends when SOURCE has taken them; {left}"
+        )
     }
 
     fn lost(&self, error: &NotHome) -> String {
