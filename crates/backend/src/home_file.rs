@@ -4,19 +4,25 @@
 //! are opened when first needed and closed when no open description is left. Data descriptors come in two
 //! modes: buffered ones are opened with the file, direct ones by the first transfer.
 //!
+//! Some homes (sshfs) know an inode by the name alone by which it was opened. There the descriptor with `O_PATH` is replaced by
+//! one of another name before home loses the name ([`HomeFile::leave_name`]).
+//!
 //! A file may be *unbound*: it exists for programs and is not at home yet ([`HomeFile::unbound`]). It has no
 //! descriptors then.
 //!
 //! Invariants:
 //! - a direct descriptor is open only while a buffered one for the same access is;
-//! - after a file refused direct I/O once, it is not tried again.
+//! - after a file refused direct I/O once, it is not tried again;
+//! - all descriptors are of one inode of home: the one with `O_PATH` is replaced only while no data descriptor is open.
 //!
 //! Lock order: `restoring`, then the binding's lock, then `data` or the times' lock. Files are opened
 //! under `data`, and nothing else that may block is done under any but `restoring`.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode as FileMode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -28,6 +34,7 @@ use crate::extents;
 use crate::home_names::FUSE_SUPER_MAGIC;
 use crate::identity::Naming;
 use crate::proc_path::proc_path;
+use crate::replaced::replace;
 use crate::times::Times;
 
 /// One regular file at home. Shared as `Arc<HomeFile>`; a transfer in flight keeps its descriptor open, even if
@@ -56,7 +63,14 @@ struct Data {
     reserve_unsupported: bool,
     /// A transfer failed in a way that may be the descriptors': sshfs's fail for good when its connection was lost.
     stale: bool,
+    /// By which the file is reached when its data is closed: an `O_PATH` descriptor of a name that home keeps.
+    next_path: Option<OwnedFd>,
 }
+
+/// How long home may know an old size by another name of a file, and the pause before it is asked again. sshfs knows it for
+/// 20 s.
+const SEEN_AGAIN: Duration = Duration::from_secs(25);
+const SEEN_AGAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Descriptors of one mode. A file open for both has the same one twice.
 #[derive(Clone, Debug, Default)]
@@ -236,9 +250,38 @@ impl HomeFile {
                 tracing::debug!(%error, "a modification time was not restored");
             }
         }
+        let (open, next) = {
+            let mut data = self.lock_data();
+            data.direct = Descriptors::default();
+            (std::mem::take(&mut data.buffered).any(), data.next_path.take())
+        };
+        if let Some((open, next)) = open.zip(next) {
+            wait_until_seen(open.as_fd(), next.as_fd());
+            if let Err(error) = replace(self.path_fd(), next.as_fd()) {
+                tracing::debug!(%error, "a file is not reached by its other name");
+            }
+        }
+    }
+
+    /// Home is about to lose the name that the file may have been opened by. `other` is an `O_PATH` descriptor of a name that
+    /// home keeps, if one is known: the file is reached by that from then on, or when its data is closed. A name is
+    /// kept in another way while data is open by it (libfuse renames it). May wait for home.
+    ///
+    /// # Errors
+    /// Those of dup3(2).
+    pub fn leave_name(&self, other: Option<OwnedFd>) -> io::Result<()> {
+        let Some(path) = self.path() else { return Ok(()) };
+        if let Some(other) = &other
+            && self.any_data().is_none()
+        {
+            wait_until_seen(path, other.as_fd());
+        }
         let mut data = self.lock_data();
-        data.direct = Descriptors::default();
-        data.buffered = Descriptors::default();
+        if data.buffered.any().is_some() {
+            data.next_path = other;
+            return Ok(());
+        }
+        other.map_or(Ok(()), |other| replace(path, other.as_fd()))
     }
 
     /// Whether a data descriptor for writing is open, or the file is unbound.
@@ -699,6 +742,32 @@ impl Descriptors {
 /// Size of an open file at home now.
 pub(crate) fn size_at_home(descriptor: &OwnedFd) -> io::Result<u64> {
     Ok(u64::try_from(fs::fstat(descriptor)?.st_size).unwrap_or(0))
+}
+
+/// Waits until home says the same of a file by another of its names, `next`, as by the one that `known` is open by. sshfs
+/// remembers what it was told by each name; what the kernel has of the content may be as old.
+fn wait_until_seen(known: BorrowedFd<'_>, next: BorrowedFd<'_>) {
+    let until = Instant::now() + SEEN_AGAIN;
+    while let Ok(seen) = status_at_home(known)
+        && Instant::now() < until
+    {
+        // sshfs asks its server when a file is opened, and remembers the answer if nothing was written meanwhile.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        if let Ok(open) = fs::open(proc_path(next), flags, FileMode::empty()) {
+            let _ = fs::fadvise(&open, 0, None, fs::Advice::DontNeed);
+        }
+        if status_at_home(next).map_or(true, |now| now == seen) {
+            return;
+        }
+        thread::sleep(SEEN_AGAIN_PAUSE);
+    }
+}
+
+/// Size and modification time, as home says now.
+fn status_at_home(file: BorrowedFd<'_>) -> io::Result<(u64, i64)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let status = fs::statx(file, "", flags, StatxFlags::SIZE | StatxFlags::MTIME)?;
+    Ok((status.stx_size, status.stx_mtime.tv_sec))
 }
 
 fn has_no_hole(data: &OwnedFd, size: u64) -> bool {

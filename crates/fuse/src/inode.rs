@@ -199,12 +199,16 @@ impl Inode {
         self.path().ok_or(Errno::EIO)
     }
 
-    /// Home's `O_PATH` descriptor is one that was opened by another name from now on.
+    /// Home is about to lose a name; `other` is an `O_PATH` descriptor of a name that it keeps ([`HomeFile::leave_name`]).
     ///
     /// # Errors
     /// EIO if home does not have it yet; those of dup3(2).
-    pub(crate) fn reach_by(&self, path: BorrowedFd<'_>) -> Result<(), Errno> {
-        Ok(weir_backend::replace(self.path_fd()?, path)?)
+    pub(crate) fn leave_name(&self, other: Option<OwnedFd>) -> Result<(), Errno> {
+        match (self.file(), other) {
+            (Some(file), other) => Ok(file.leave_name(other)?),
+            (None, Some(other)) => Ok(weir_backend::replace(self.path_fd()?, other.as_fd())?),
+            (None, None) => Ok(()),
+        }
     }
 
     fn path(&self) -> Option<BorrowedFd<'_>> {

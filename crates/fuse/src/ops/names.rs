@@ -1,7 +1,7 @@
 //! Names: lookup, creation, rename and removal.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -556,21 +556,34 @@ impl FileSystem {
         if self.home.are_by_handle() {
             return;
         }
-        if let Some(other) = self.another_name(node, at)
-            && let Err(error) = self.reach_by(node, &other)
-        {
+        let other = self.another_name(node, at);
+        if let Err(error) = self.reach_by(node, other.as_ref()) {
             tracing::debug!("{node:?} is not reached by its other name {other:?}: {error:?}");
         }
     }
 
-    fn reach_by(self: &Arc<Self>, node: NodeId, at: &weir_names::Place) -> Result<(), Errno> {
-        let Some(inode) = self.inodes.get(node).filter(|inode| inode.is_at_home()) else {
-            return Ok(());
+    fn reach_by(
+        self: &Arc<Self>,
+        node: NodeId,
+        other: Option<&weir_names::Place>,
+    ) -> Result<(), Errno> {
+        let held = match other {
+            // By the name that home still has.
+            Some(_) => Some(self.inode(node)?),
+            None => self.inodes.get(node),
         };
-        let directory = self.inode(at.parent())?;
-        let found = self.home.open_place(directory.path_fd()?, at.name())?;
-        let kind = FileType::from_raw_mode(Status::of(found.as_fd())?.mode);
-        if kind == inode.kind() { inode.reach_by(found.as_fd()) } else { Ok(()) }
+        let Some(inode) = held.filter(|inode| inode.is_at_home()) else { return Ok(()) };
+        let open = |at: &weir_names::Place| -> Result<OwnedFd, Errno> {
+            let directory = self.inode(at.parent())?;
+            Ok(self.home.open_place(directory.path_fd()?, at.name())?)
+        };
+        let found = other.map(open).transpose()?;
+        if let Some(found) = &found
+            && FileType::from_raw_mode(Status::of(found.as_fd())?.mode) != inode.kind()
+        {
+            return Ok(());
+        }
+        inode.leave_name(found)
     }
 
     /// A name of an inode was removed. If it was the last one and no program has the file open, its dirty data need not go

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Files with several names, and without one, where SOURCE knows a file by the name alone by which it was opened (sshfs): a file
+# that lost its names while it was open is written home, one that was closed since is not wanted any more, so that the log is
+# freed; by another name a file has its content and size at once.
+# cases: open closed size
+# homes: sshfs
+# homes-cases: open closed size
+# seconds: 10
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+
+mount_weir "$SRC" "$MNT" --names log --memory 16M --log-size 1M --dirty-expire 1s
+timeout --signal=KILL 100 python3 - "$MNT" "$SRC" "$1" <<'EOT' || fail "the program failed, or waits for ever: $("$WEIR" status "$MNT" | grep -E '^  (log|errors)')"
+import os, sys, time
+
+mount, source, case = sys.argv[1:]
+
+
+def wait_for(what, condition):
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+def is_home(name, wanted=True):
+    wait_for(f"{name} at home: not {wanted}", lambda: os.path.exists(f"{source}/{name}") == wanted)
+
+
+def use_log():
+    # More than the log holds.
+    at = os.open(f"{mount}/other", os.O_RDWR | os.O_CREAT)
+    for turn in range(600):
+        os.pwrite(at, bytes([turn % 255 + 1]) * 4096, turn % 100 * 4096)
+        os.fsync(at)
+    os.close(at)
+
+
+if case == "open":
+    at = os.open(f"{mount}/one", os.O_RDWR | os.O_CREAT)
+    os.link(f"{mount}/one", f"{mount}/two")
+    is_home("two")
+    for name in "one", "two":
+        os.unlink(f"{mount}/{name}")
+        is_home(name, False)
+    for turn in range(3):
+        os.pwrite(at, b"synced %d" % turn, 5000)
+        os.fsync(at)
+        use_log()
+    assert os.pread(at, 100, 4999) == b"\0synced 2", os.pread(at, 100, 4999)
+    os.close(at)
+elif case == "closed":
+    files = [os.open(f"{mount}/file{turn}", os.O_RDWR | os.O_CREAT) for turn in range(20)]
+    for at in files:
+        os.pwrite(at, b"synced" * 1000, 0)
+        os.fsync(at)
+    is_home("file19")
+    for turn in range(20):
+        os.unlink(f"{mount}/file{turn}")
+    is_home("file19", False)
+    # The data is home by then, and not synced there.
+    time.sleep(3)
+    for at in files:
+        os.close(at)
+    use_log()
+else:
+    for turn in range(10):
+        one, two = f"{turn}-one", f"{turn}-two"
+        with open(f"{mount}/{one}", "wb") as file:
+            file.write(b"before" * 20000)
+        os.link(f"{mount}/{one}", f"{mount}/{two}")
+        is_home(two)
+        wait_for("the size", lambda: os.stat(f"{source}/{two}").st_size == 120000)
+        # Before SOURCE is asked for the size by the second name again.
+        content = b"after" * (1000 if turn % 2 else 40000)
+        os.truncate(f"{mount}/{one}", 0)
+        with open(f"{mount}/{one}", "r+b") as file:
+            file.write(content)
+            os.fsync(file.fileno())
+        os.unlink(f"{mount}/{one}")
+        is_home(one, False)
+        assert os.stat(f"{mount}/{two}").st_size == len(content), f"size {os.stat(f'{mount}/{two}').st_size}, not {len(content)}"
+        with open(f"{mount}/{two}", "rb") as file:
+            assert file.read() == content, f"{two}: content"
+EOT
+expect_status "$MNT" stats.destage_errors 0
+expect_status "$MNT" stats.sync_errors 0
+umount_weir "$MNT"
+if [ "$1" = size ]; then
+    for turn in 1 3; do
+        expect_equal "$turn-two" "$(head -c 10 "$SRC/$turn-two") $(stat -c %s "$SRC/$turn-two")" "afterafter 5000"
+    done
+fi
