@@ -347,15 +347,14 @@ impl FileSystem {
             return;
         }
         let file = inode.node().file();
-        if self.shard.has_dirty(file) {
-            if !self.has_surely_no_name(inode) {
-                if self.closing.add(inode, state) {
-                    self.reclaimer.watch_closing();
-                }
-                return;
-            }
-            // It has no open description either: it can never be read again.
+        // It has no open description: without a name it can never be read again.
+        if self.is_to_be_discarded(inode) {
             self.discard(inode, state);
+        } else if self.shard.has_dirty(file) {
+            if self.closing.add(inode, state) {
+                self.reclaimer.watch_closing();
+            }
+            return;
         }
         self.shard.forget_reserved_past_end(file);
         home.close_data();
@@ -425,7 +424,7 @@ impl FileSystem {
                 return;
             }
             let file = inode.node().file();
-            if self.shard.has_dirty(file) && self.has_surely_no_name(inode) {
+            if self.is_to_be_discarded(inode) {
                 self.discard(inode, &mut state);
             }
             state.epoch += 1;
@@ -512,6 +511,13 @@ impl FileSystem {
                 .shown_now_with(inode.node(), || inode.status())
                 .is_ok_and(|said| said.is_some_and(|(shown, status)| is_nameless(&shown, &status))),
         }
+    }
+
+    /// Whether the engine is to forget what it has of a file that no program has open: the file has no name. A clean one is still
+    /// synced for what the log has of it, unless home lost it with its last descriptor (sshfs).
+    fn is_to_be_discarded(&self, inode: &Inode) -> bool {
+        let is_lost = inode.is_nameless() && inode.is_at_home() && !self.home.are_by_handle();
+        (is_lost || self.shard.has_dirty(inode.node().file())) && self.has_surely_no_name(inode)
     }
 
     /// Whether home may have a name of a file that lost its last one here: somebody else linked it there.
