@@ -417,9 +417,12 @@ impl HomeFile {
     /// The descriptor to transfer by: direct if the file takes it, else buffered.
     ///
     /// # Errors
-    /// EBADF if the file is not open for this access.
+    /// EBADF if the file is open, and not for this access; those of open(2).
     pub(crate) fn channel(&self, access: Access) -> io::Result<Channel> {
         let mut data = self.lock_renewed();
+        if data.buffered.any().is_none() {
+            return self.channel_of_closed(access);
+        }
         let buffered = data.buffered.get(access).ok_or(Errno::BADF)?;
         if data.unit == Unit::Unknown {
             let path = self.bound_path()?;
@@ -463,10 +466,23 @@ impl HomeFile {
     /// A descriptor through the page cache.
     ///
     /// # Errors
-    /// EBADF if the file is not open for this access.
+    /// EBADF if the file is open, and not for this access; those of open(2).
     pub(crate) fn buffered_channel(&self, access: Access) -> io::Result<Channel> {
-        let descriptor = self.lock_renewed().buffered.get(access).ok_or(Errno::BADF)?;
+        let data = self.lock_renewed();
+        if data.buffered.any().is_none() {
+            return self.channel_of_closed(access);
+        }
+        let descriptor = data.buffered.get(access).ok_or(Errno::BADF)?;
         Ok(Channel { descriptor, direct_unit: None })
+    }
+
+    /// For one transfer of a file whose data is closed: after a sync failed, what it covered is written again.
+    fn channel_of_closed(&self, access: Access) -> io::Result<Channel> {
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::WRONLY,
+        };
+        Ok(Channel { descriptor: Arc::new(self.reopen(flags)?), direct_unit: None })
     }
 
     /// A descriptor for writes through the page cache. Can be opened after the file's data descriptor was
