@@ -50,6 +50,8 @@ for _ in 1 2 3 4 5 6 7 8; do wait -n || fail "a copy differs"; done
 mkdir "$MNT/names"
 for number in $(seq 500); do echo "$number" >"$MNT/names/file-$number"; done
 expect_equal "names listed" "$(find "$MNT/names" -type f | wc -l)" 500
+mkdir "$MNT/steady"
+python3 "$SUPPORT/steady.py" "$MNT/steady" 2 "$$" --sync "$WEIR" "$MNT" || fail "a listing, with seed $$"
 umount_weir "$MNT"
 for writer in 1 2 3 4 5 6 7 8; do cmp "$WORK/random-$writer" "$SRC/copy-$writer"; done
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
-use crate::listings::Position;
+use crate::listings::{Position, Reader};
 use crate::ops::names::{Found, Place};
 use crate::ops::open::Opened;
 use crate::reply::Reply;
@@ -50,7 +50,7 @@ impl Call<'_> {
             | Operation::Release { .. }
             | Operation::OpenDirectory
             | Operation::List { .. }
-            | Operation::ReleaseDirectory
+            | Operation::ReleaseDirectory { .. }
             | Operation::SyncDirectory => self.run_on_handles(operation),
             Operation::Lookup { name } => match fs.lookup(node, name) {
                 Ok(Found::Entry(attributes)) => self.entry(Ok(attributes)),
@@ -183,13 +183,17 @@ impl Call<'_> {
             }
             Operation::OpenDirectory => {
                 let opened = fs.open_directory();
-                reply.send(opened.map(|()| answer::directory_opened()));
+                reply.send(opened.map(answer::directory_opened));
             }
-            Operation::List { position, len_max, with_attributes } => {
-                let from = Position { directory: node, reader: caller.pid, cookie: position };
+            Operation::List { handle, position, len_max, with_attributes } => {
+                let reader = Reader::of(handle, caller.pid);
+                let from = Position { directory: node, reader, cookie: position };
                 reply.send(list(fs, from, len_max, with_attributes));
             }
-            Operation::ReleaseDirectory => reply.send(Ok(Body::empty())),
+            Operation::ReleaseDirectory { handle } => {
+                fs.listings.closed(node, handle);
+                reply.send(Ok(Body::empty()));
+            }
             Operation::SyncDirectory => {
                 fs.sync_directory(node, move |synced| reply.send(empty(synced)));
             }

@@ -7,25 +7,26 @@
 //! seconds, because another change might leave the same modification time. In a mount without a timeout for names,
 //! directories are opened, and no listing is cached.
 //!
-//! Positions are home's own cookies. So a name that exists during the whole listing is seen exactly once, and telldir(3),
-//! seekdir(3) and rewinddir(3) work. A cursor ([`Cursor`]) is home's stream at such a position, kept from one request to
-//! the next, also at the end, where the kernel asks once more. If there is no cursor at a position, a new one is opened.
+//! Positions are home's own cookies. So telldir(3), seekdir(3) and rewinddir(3) work. A cursor ([`Cursor`]) is home's stream,
+//! kept from one request to the next, also at the end, where the kernel asks once more. It remembers its last answer, of which
+//! a program with a small buffer takes a part only, and everything that it has read ahead. A new one is opened for a position
+//! that no cursor has.
 //!
 //! Where home does not have all names as they are, Weir puts the listing together ([`crate::ops`]'s `listings_behind`). Its
-//! [`Window`] is kept for the same thread.
+//! [`Window`] is kept for the same reader.
 //!
 //! Owns the cursors and windows, and the times when listings are to be dropped. Lock order: each lock is taken alone.
 //!
 //! Invariants:
-//! - a cursor continues only the listing of the thread that it was made for, at its position, because the entries that
-//!   it or home has read ahead may be too old for another thread's listing; of several cursors at one position, the one
-//!   used last continues;
-//! - at most [`CURSORS_MAX`] are kept, each with one descriptor, and none for longer than [`CURSOR_IDLE`] without use;
-//! - at most [`WINDOWS_MAX`] windows are kept, not longer either, one of a thread and directory.
+//! - a cursor continues only listings of the reader that it was made for, because the entries that it has read may be too
+//!   old for another listing; of several cursors that have a position, the one used last continues;
+//! - at most [`CURSORS_MAX`] are kept, each with one descriptor, with about [`ENTRIES_MAX`] entries, and none for longer than
+//!   [`CURSOR_IDLE`] without use;
+//! - at most [`WINDOWS_MAX`] windows are kept, not longer either, one of a reader and directory.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ use crate::listed_window::Window;
 
 /// Most cursors kept. Each directory that is being read needs one; abandoned listings leave some too.
 const CURSORS_MAX: usize = 64;
+/// Most entries that all cursors together have in memory, unless one alone has more.
+const ENTRIES_MAX: usize = 1 << 18;
 /// Most windows kept.
 const WINDOWS_MAX: usize = 4;
 /// How long a cursor or window is kept without use.
@@ -75,13 +78,32 @@ pub(crate) trait Listing {
     fn add_with(&mut self, entry: &Listed<'_>, attributes: &Attributes) -> bool;
 }
 
+/// Who reads a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Reader {
+    /// A thread, where the kernel opens no directories.
+    Thread(u32),
+    /// Whoever has this open description.
+    Open(u64),
+}
+
+impl Reader {
+    /// Who sent a request with this handle.
+    pub(crate) fn of(handle: u64, thread: u32) -> Reader {
+        match handle {
+            0 => Reader::Thread(thread),
+            handle => Reader::Open(handle),
+        }
+    }
+}
+
 /// Where a listing continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
     /// The directory.
     pub(crate) directory: NodeId,
-    /// The thread that reads it.
-    pub(crate) reader: u32,
+    /// Who reads it.
+    pub(crate) reader: Reader,
     /// Home's cookie of the last entry listed, or 0.
     pub(crate) cookie: u64,
 }
@@ -99,16 +121,22 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By directory, reader and position; those used last at the end.
-    cursors: HashMap<(NodeId, u32, u64), Vec<(Cursor, Instant)>>,
+    /// By directory and reader; those used last at the end.
+    cursors: HashMap<(NodeId, Reader), Vec<(Cursor, Instant)>>,
     /// Of directories and readers; those used last at the end.
-    windows: Vec<((NodeId, u32), Arc<Window>, Instant)>,
+    windows: Vec<((NodeId, Reader), Arc<Window>, Instant)>,
     kept: HashMap<NodeId, Kept>,
     /// The reclaimer looks at them.
     watched: bool,
 }
 
 impl State {
+    fn has_room_for(&self, cursor: &Cursor) -> bool {
+        let kept = || self.cursors.values().flatten().map(|(cursor, _)| cursor);
+        let entries = kept().map(Cursor::entries).sum::<usize>() + cursor.entries();
+        kept().next().is_none() || kept().count() < CURSORS_MAX && entries <= ENTRIES_MAX
+    }
+
     /// Closes the cursor that was used least recently.
     fn remove_oldest(&mut self) {
         let oldest =
@@ -127,6 +155,8 @@ impl State {
 pub(crate) struct Listings {
     state: Mutex<State>,
     stateless: AtomicBool,
+    /// Directories opened.
+    opened: AtomicU64,
 }
 
 impl Listings {
@@ -140,31 +170,49 @@ impl Listings {
         self.stateless.load(Ordering::Relaxed)
     }
 
-    /// Removes and returns the cursor at `from`. A listing that begins gets none.
+    /// A directory is opened: its handle.
+    pub(crate) fn open(&self) -> u64 {
+        self.opened.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// An open directory is closed.
+    pub(crate) fn closed(&self, directory: NodeId, handle: u64) {
+        if handle != 0 {
+            let of = (directory, Reader::Open(handle));
+            let mut state = self.state();
+            state.cursors.remove(&of);
+            state.windows.retain(|(key, ..)| *key != of);
+        }
+    }
+
+    /// Removes and returns a cursor that goes on at `from`. A listing that begins gets none.
     pub(crate) fn take(&self, from: &Position) -> Option<Cursor> {
         if from.cookie == 0 {
             return None;
         }
         let mut state = self.state();
-        let key = (from.directory, from.reader, from.cookie);
+        let key = (from.directory, from.reader);
         let here = state.cursors.get_mut(&key)?;
-        let taken = here.pop();
+        let goes_on = |(cursor, used): &mut (Cursor, Instant)| {
+            used.elapsed() < CURSOR_IDLE && cursor.go_to(from.cookie)
+        };
+        let at = here.iter_mut().rposition(goes_on)?;
+        let (taken, _) = here.remove(at);
         if here.is_empty() {
             state.cursors.remove(&key);
         }
-        taken.filter(|(_, used)| used.elapsed() < CURSOR_IDLE).map(|(cursor, _)| cursor)
+        Some(taken)
     }
 
-    /// Keeps a cursor for the request that continues at its position. Returns whether the reclaimer must start to call
+    /// Keeps a cursor for the request that continues where it was or is. Returns whether the reclaimer must start to call
     /// [`Listings::expire`].
     #[must_use]
     pub(crate) fn put(&self, of: &Position, cursor: Cursor) -> bool {
         let mut state = self.state();
-        if state.cursors.values().map(Vec::len).sum::<usize>() >= CURSORS_MAX {
+        while !state.has_room_for(&cursor) {
             state.remove_oldest();
         }
-        let key = (of.directory, of.reader, cursor.position());
-        state.cursors.entry(key).or_default().push((cursor, Instant::now()));
+        state.cursors.entry((of.directory, of.reader)).or_default().push((cursor, Instant::now()));
         !std::mem::replace(&mut state.watched, true)
     }
 
@@ -273,8 +321,8 @@ mod tests {
         }
     }
 
-    fn position(reader: u32, cookie: u64) -> Position {
-        Position { directory: NodeId(7), reader, cookie }
+    fn position(thread: u32, cookie: u64) -> Position {
+        Position { directory: NodeId(7), reader: Reader::Thread(thread), cookie }
     }
 
     #[test]
@@ -299,13 +347,16 @@ mod tests {
                 assert_eq!(taken.is_some(), kept && cookie != 0);
                 let mut cursor =
                     taken.unwrap_or_else(|| Cursor::new(open(&directory.0), cookie).unwrap());
-                let before = seen.len();
-                while let Some(entry) = cursor.peek().unwrap().filter(|_| seen.len() < before + 7) {
-                    seen.push(cursor.name(&entry).to_owned());
-                    cookie = entry.cookie;
+                // A part of the answer is taken.
+                for listed in 0..11 {
+                    let Some(entry) = cursor.peek().unwrap() else { break };
+                    if listed < 7 {
+                        seen.push(cursor.name(&entry).to_owned());
+                        cookie = entry.cookie;
+                    }
                     cursor.advance();
                 }
-                if seen.len() == before {
+                if cookie == from.cookie {
                     break;
                 }
                 if kept {
@@ -321,13 +372,13 @@ mod tests {
         let directory = Scratch::new("threads", 1);
         let listings = Listings::default();
         let at = |cookie| Cursor::new(open(&directory.0), cookie).unwrap();
-        assert!(listings.put(&position(1, 0), at(0)));
-        assert!(!listings.put(&position(1, 0), at(0)), "it is watched already");
+        assert!(listings.put(&position(3, 0), at(0)));
+        assert!(!listings.put(&position(3, 0), at(0)), "it is watched already");
         let mut cursor = at(0);
         let cookie = cursor.peek().unwrap().unwrap().cookie;
         cursor.advance();
         let _ = listings.put(&position(1, 0), cursor);
-        assert!(listings.take(&position(2, cookie)).is_none(), "another thread's");
+        assert!(listings.take(&position(2, cookie)).is_none(), "another reader's");
         assert!(listings.take(&position(1, 0)).is_none(), "it begins again");
         let mut second = at(0);
         second.peek().unwrap();
@@ -336,6 +387,16 @@ mod tests {
         assert!(listings.take(&position(1, cookie)).is_some(), "two listings stand in one place");
         assert!(listings.take(&position(1, cookie)).is_some());
         assert!(listings.take(&position(1, cookie)).is_none());
+
+        let of = |handle| Position { reader: Reader::of(handle, 1), ..position(1, cookie) };
+        let handles = [listings.open(), listings.open()];
+        for handle in handles {
+            let _ = listings.put(&of(handle), at(cookie));
+        }
+        assert!(listings.take(&position(1, cookie)).is_none(), "it is of an open description");
+        listings.closed(NodeId(7), handles[0]);
+        assert!(listings.take(&of(handles[0])).is_none());
+        assert!(listings.take(&of(handles[1])).is_some());
     }
 
     #[test]
@@ -353,12 +414,12 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_of_one_thread_and_bounded_and_forgotten_when_idle() {
+    fn windows_are_of_one_reader_and_bounded_and_forgotten_when_idle() {
         let listings = Listings::default();
         let window = || Arc::new(Window::new(0, std::iter::empty()));
         assert!(listings.put_window(&position(1, 0), window()));
         assert!(listings.window(&position(1, 5)).is_some());
-        assert!(listings.window(&position(2, 5)).is_none(), "another thread's");
+        assert!(listings.window(&position(2, 5)).is_none(), "another reader's");
         assert!(listings.window(&position(1, 5)).is_some());
         assert!(listings.window(&position(1, 0)).is_none(), "it begins again");
         assert!(listings.window(&position(1, 5)).is_none());

@@ -3,6 +3,10 @@
 //! Positions are home's own cookies. Where they are of the directory, as on file systems that have file handles, a new
 //! stream is set to one. Elsewhere they may be of one stream, and a new one may not be set to any (sshfs ends itself
 //! then): it is read from the beginning up to there.
+//!
+//! A program with a small buffer takes a part of an answer only, and asks for the rest once more. So a cursor remembers what
+//! it has listed since [`Cursor::go_to`], and can go back: what is asked for again is as it was read, whatever home has by
+//! then.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -14,7 +18,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, seek};
 
 use crate::proc_path::proc_path;
 
-/// Bytes of home's entries read at once: a cursor keeps what of them is not listed yet.
+/// Bytes of home's entries read at once.
 const BATCH_BYTES: usize = 16 << 10;
 
 thread_local! {
@@ -22,20 +26,23 @@ thread_local! {
     static BATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(BATCH_BYTES));
 }
 
-/// Home's stream of a directory, and what is read ahead of it. It has one descriptor.
+/// Home's stream of a directory, and what was read of it. It has one descriptor.
 ///
-/// Invariant: `position` is the cookie of what was listed last: it stands before the entry `batch[next]`, or before what
-/// follows the batch.
+/// Invariant: it stands before `entries[next]`, or before what home has after the entries.
 #[derive(Debug)]
 pub struct Cursor {
     home: OwnedFd,
-    batch: Vec<DirEntry>,
-    next: usize,
-    position: u64,
+    entries: Vec<DirEntry>,
     names: Vec<u8>,
+    next: usize,
+    /// The cookie after which the entries follow.
+    before: u64,
+    /// Entries from here on are remembered when more are read.
+    remembered: usize,
+    has_ended: bool,
 }
 
-/// One entry as home listed it; its name is a range of the cursor's names.
+/// One entry as home listed it; its name is a range of the cursor's names, until the cursor reads on.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry {
     /// Home's inode number.
@@ -56,7 +63,15 @@ impl Cursor {
         if cookie != 0 {
             seek(&home, SeekFrom::Start(cookie))?;
         }
-        Ok(Cursor { home, batch: Vec::new(), next: 0, position: cookie, names: Vec::new() })
+        Ok(Cursor {
+            home,
+            entries: Vec::new(),
+            names: Vec::new(),
+            next: 0,
+            before: cookie,
+            remembered: 0,
+            has_ended: false,
+        })
     }
 
     /// A stream of `home`, a directory just opened, read up to the entry with `cookie`, or up to where that was if
@@ -70,22 +85,57 @@ impl Cursor {
         while cookie != 0
             && let Some(entry) = cursor.peek()?
         {
-            grows &= entry.cookie > cursor.position;
+            grows &= entry.cookie > cursor.position();
             if grows && entry.cookie > cookie {
                 break;
             }
             cursor.advance();
+            cursor.remembered = cursor.next;
             if entry.cookie == cookie {
                 break;
             }
         }
-        cursor.position = cookie;
+        cursor.forget();
+        cursor.before = cookie;
         Ok(cursor)
     }
 
     /// The cookie of what was listed last, or 0.
     pub fn position(&self) -> u64 {
-        self.position
+        self.next.checked_sub(1).map_or(self.before, |last| self.entries[last].cookie)
+    }
+
+    /// Goes to where `cookie` was given, if what follows there is still remembered. Says whether it is.
+    pub fn go_to(&mut self, cookie: u64) -> bool {
+        let next = match cookie {
+            _ if cookie == self.position() => Some(self.next),
+            _ if cookie == self.before => Some(0),
+            _ => self.entries.iter().position(|entry| entry.cookie == cookie).map(|at| at + 1),
+        };
+        let Some(next) = next else { return false };
+        (self.next, self.remembered) = (next, next);
+        true
+    }
+
+    /// Reads on until `most` entries are read that are not listed, or the directory ends.
+    ///
+    /// # Errors
+    /// What getdents64(2) says.
+    pub fn read_ahead(&mut self, most: usize) -> io::Result<()> {
+        while !self.has_read_ahead(most) {
+            self.read_more()?;
+        }
+        Ok(())
+    }
+
+    /// Whether at least so many entries were read that are not listed, or all that home has.
+    pub fn has_read_ahead(&self, least: usize) -> bool {
+        self.has_ended || self.unlisted() >= least
+    }
+
+    /// Entries in memory.
+    pub fn entries(&self) -> usize {
+        self.entries.len()
     }
 
     /// The next entry, which stays the next one until [`Cursor::advance`]. `None` at the end.
@@ -93,36 +143,51 @@ impl Cursor {
     /// # Errors
     /// What getdents64(2) says.
     pub fn peek(&mut self) -> io::Result<Option<DirEntry>> {
-        if self.next == self.batch.len() {
-            self.refill()?;
+        if self.next == self.entries.len() && !self.has_ended {
+            self.read_more()?;
         }
-        Ok(self.batch.get(self.next).copied())
+        Ok(self.entries.get(self.next).copied())
     }
 
-    /// The name of an entry of the batch.
+    /// The name of an entry that is in memory.
     pub fn name(&self, entry: &DirEntry) -> &OsStr {
         OsStr::from_bytes(&self.names[entry.name.0..entry.name.1])
     }
 
     /// Whether the directory ends here, as [`Cursor::peek`] has found.
     pub fn is_at_end(&self) -> bool {
-        self.batch.is_empty()
+        self.has_ended && self.unlisted() == 0
     }
 
     /// The next entry was listed.
     pub fn advance(&mut self) {
-        if let Some(entry) = self.batch.get(self.next) {
-            self.position = entry.cookie;
-            self.next += 1;
-        }
+        self.next = (self.next + 1).min(self.entries.len());
     }
 
-    /// Reads the next batch. It is empty at the end of the directory.
-    fn refill(&mut self) -> io::Result<()> {
-        self.batch.clear();
-        self.names.clear();
-        self.next = 0;
-        BATCH.with_borrow_mut(|buffer| self.read_batch(buffer))
+    fn unlisted(&self) -> usize {
+        self.entries.len() - self.next
+    }
+
+    fn read_more(&mut self) -> io::Result<()> {
+        self.forget();
+        let before = self.entries.len();
+        BATCH.with_borrow_mut(|buffer| self.read_batch(buffer))?;
+        self.has_ended = self.entries.len() == before;
+        Ok(())
+    }
+
+    /// Forgets what need not be remembered.
+    fn forget(&mut self) {
+        let Some(last) = self.remembered.checked_sub(1) else { return };
+        let DirEntry { cookie, name: (_, end), .. } = self.entries[last];
+        self.entries.drain(..self.remembered);
+        self.names.drain(..end);
+        for entry in &mut self.entries {
+            entry.name = (entry.name.0 - end, entry.name.1 - end);
+        }
+        self.before = cookie;
+        self.next -= self.remembered;
+        self.remembered = 0;
     }
 
     fn read_batch(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
@@ -132,7 +197,7 @@ impl Cursor {
             let name = entry.file_name().to_bytes();
             let start = self.names.len();
             self.names.extend_from_slice(name);
-            self.batch.push(DirEntry {
+            self.entries.push(DirEntry {
                 inode: entry.ino(),
                 kind: entry.file_type(),
                 cookie: entry.next_entry_cookie(),
@@ -193,5 +258,49 @@ mod tests {
                     .is_none()
             );
         }
+    }
+
+    #[test]
+    fn what_was_listed_since_a_position_is_remembered() {
+        const FILES: usize = 2000;
+        let directory = tempfile::tempdir().unwrap();
+        let path = |number| directory.path().join(format!("file-{number}"));
+        for number in 0..FILES {
+            fs::write(path(number), b"").unwrap();
+        }
+        let read = |cursor: &mut Cursor, most: usize| {
+            let mut read = Vec::new();
+            while read.len() < most
+                && let Some(entry) = cursor.peek().unwrap()
+            {
+                read.push((entry.cookie, cursor.name(&entry).to_owned()));
+                cursor.advance();
+            }
+            read
+        };
+        let all = read(&mut Cursor::new(open(directory.path()), 0).unwrap(), usize::MAX);
+        let mut cursor = Cursor::new(open(directory.path()), 0).unwrap();
+        let mut seen = Vec::new();
+        while !cursor.is_at_end() {
+            // Of each answer the first part is taken.
+            let answer = read(&mut cursor, 700);
+            seen.extend(answer.into_iter().take(300));
+            let (last, _) = seen.last().unwrap();
+            assert!(cursor.go_to(*last));
+            assert_eq!(cursor.position(), *last);
+            assert!(cursor.entries() < 700 + 2 * BATCH_BYTES / 24);
+        }
+        assert_eq!(seen, all);
+        assert!(!cursor.go_to(all[0].0), "it was forgotten");
+
+        let mut cursor = Cursor::new(open(directory.path()), 0).unwrap();
+        cursor.read_ahead(usize::MAX).unwrap();
+        (0..FILES).for_each(|number| fs::remove_file(path(number)).unwrap());
+        assert_eq!(read(&mut cursor, usize::MAX), all);
+        for at in [0, 1, FILES / 2] {
+            assert!(cursor.go_to(all[at].0));
+            assert_eq!(read(&mut cursor, usize::MAX), all[at + 1..]);
+        }
+        assert!(cursor.go_to(0), "its beginning");
     }
 }

@@ -24,13 +24,13 @@ pub(crate) const SLOW: Duration = Duration::from_micros(200);
 pub(crate) const SLOW_MAX: u32 = 4;
 
 impl FileSystem {
-    /// opendir(3).
+    /// opendir(3): a handle.
     ///
     /// # Errors
     /// ENOSYS: the kernel does not send OPENDIR again, and caches listings.
-    pub(crate) fn open_directory(&self) -> Result<(), Errno> {
+    pub(crate) fn open_directory(&self) -> Result<u64, Errno> {
         let keeps = self.listings.are_stateless() && !self.options.entry_timeout.is_zero();
-        if keeps { Err(Errno::ENOSYS) } else { Ok(()) }
+        if keeps { Err(Errno::ENOSYS) } else { Ok(self.listings.open()) }
     }
 
     /// Lists entries from a position on, until the listing is full or the directory ends.
@@ -47,6 +47,7 @@ impl FileSystem {
             None if self.list_behind(&inode, &from, listing)? => return Ok(()),
             None => self.home.list(inode.path_fd()?, inode.device(), from.cookie)?,
         };
+        self.read_ahead(&inode, &mut cursor)?;
         let (mut slow, mut listed) = (0, false);
         while let Some(entry) = cursor.peek()? {
             let name = cursor.name(&entry);

@@ -6,7 +6,11 @@
 //!
 //! Weir lists a directory that the tree knows whole. If the tree forgets some of it meanwhile, or home refuses something that
 //! the directory or its names wait for, Weir lists what home has and the tree does not know otherwise, with what the tree has
-//! besides. Home lists a directory of which it has all names when the listing begins.
+//! besides.
+//!
+//! Home lists a directory of which it has all names when the listing begins. Later it may lack some for a moment, or have them
+//! at other positions: a directory that replaces another is renamed after that was removed, and names that are exchanged in
+//! a circle are parked. So as much as possible is read at once: see [`FileSystem::read_ahead`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,6 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::FileType;
+use weir_backend::home_names::Cursor;
 use weir_names::tree::{Kind, Positions};
 
 use crate::attr::Attributes;
@@ -36,6 +41,12 @@ const AFTER_DOTS: u64 = 2;
 
 /// Entries taken from the tree for one answer, which has room for fewer.
 const LISTED_MAX: usize = 4096;
+
+/// Entries that are read at once where home lists.
+const READ_AHEAD: usize = 1 << 16;
+
+/// An answer has room for fewer entries.
+const ANSWER_MAX: usize = 1 << 15;
 
 impl From<Known> for Named {
     fn from(known: Known) -> Named {
@@ -89,6 +100,22 @@ impl FileSystem {
         };
         self.list_ours(behind, directory, from, position, listing)?;
         Ok(true)
+    }
+
+    /// Reads names at one moment, if a listing of home needs more. Home has all names then: no program changes any while it
+    /// lists them, since the kernel holds the directory's lock during a request.
+    pub(crate) fn read_ahead(
+        self: &Arc<Self>,
+        directory: &Inode,
+        cursor: &mut Cursor,
+    ) -> Result<(), Errno> {
+        if self.write_behind.is_none() || cursor.has_read_ahead(ANSWER_MAX) {
+            return Ok(());
+        }
+        if let Err(refused) = self.names_at_home(directory.node()) {
+            tracing::debug!("a directory is listed as home has it: {refused:?}");
+        }
+        Ok(cursor.read_ahead(READ_AHEAD)?)
     }
 
     fn list_ours<L: Listing>(

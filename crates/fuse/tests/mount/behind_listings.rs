@@ -24,6 +24,7 @@ use crate::fixture::Fixture;
 pub const TESTS: &[Test] = &[
     ("behind_a_listing_goes_on_when_home_is_asked", a_listing_goes_on_when_home_is_asked),
     ("behind_a_listing_of_home_goes_on", a_listing_of_home_goes_on),
+    ("behind_what_home_lacks_meanwhile_is_listed", what_home_lacks_meanwhile_is_listed),
     ("behind_a_listed_directory_is_read_again", a_listed_directory_is_read_again),
     ("behind_what_home_refuses_to_move_is_listed", what_home_refuses_to_move_is_listed),
     ("behind_a_refused_listing_is_read_in_pieces", a_refused_listing_is_read_in_pieces),
@@ -115,6 +116,43 @@ fn a_listing_of_home_goes_on() {
         fs::rename(at.join("new"), at.join("renamed")).unwrap();
         bring_home(&fixture);
     });
+}
+
+/// Directories that replace others: home has removed those, and does not give their names to the new ones.
+fn what_home_lacks_meanwhile_is_listed() {
+    const REPLACED: usize = 20;
+    let replaced = |number: usize| format!("replaced-{number}");
+    let prepare = |source: &Path| {
+        fs::create_dir_all(source.join("dir")).unwrap();
+        make_all(&source.join("dir"));
+        for number in 0..REPLACED {
+            fs::create_dir_all(source.join("in").join(replaced(number))).unwrap();
+            fs::create_dir(source.join("dir").join(replaced(number))).unwrap();
+        }
+    };
+    for timeout in [Duration::ZERO, Duration::from_secs(10)] {
+        let fixture = mounted_with(prepare, |options| {
+            (options.entry_timeout, options.attr_timeout) = (timeout, timeout);
+        });
+        let Some(refuses) = Refuses::new(&fixture, "in") else { return };
+        let opened = open_directory(&fixture.at("dir"));
+        let first = read(&opened, 1);
+        for number in 0..REPLACED {
+            let [from, to] = ["in", "dir"].map(|of| fixture.at(of).join(replaced(number)));
+            fs::rename(from, to).unwrap();
+        }
+        assert!(bring_names_home(&fixture).is_err());
+        let at_home = |number: &usize| fixture.home("dir").join(replaced(*number)).exists();
+        assert_eq!((0..REPLACED).find(at_home), None);
+        let rest = read(&opened, usize::MAX);
+        let listed: Vec<OsString> = first.into_iter().chain(rest).map(|entry| entry.0).collect();
+        for name in names().into_iter().chain((0..REPLACED).map(|number| replaced(number).into())) {
+            let shown = listed.iter().filter(|listed| **listed == name).count();
+            assert_eq!(shown, 1, "{name:?} is shown {shown} times with timeouts of {timeout:?}");
+        }
+        drop(refuses);
+        eventually(|| bring_names_home(&fixture));
+    }
 }
 
 fn a_listed_directory_is_read_again() {

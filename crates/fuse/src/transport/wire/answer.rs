@@ -195,9 +195,9 @@ pub(crate) fn opened(opened: &Opened) -> Body {
     Bytes::default().open(opened.handle, open_flags(opened)).into()
 }
 
-/// A directory, opened: without a handle, and without a listing that the kernel may keep.
-pub(crate) fn directory_opened() -> Body {
-    Bytes::default().open(0, 0).into()
+/// A directory, opened: without a listing that the kernel may keep.
+pub(crate) fn directory_opened(handle: u64) -> Body {
+    Bytes::default().open(handle, 0).into()
 }
 
 /// FOPEN_DIRECT_IO and so on.

@@ -141,11 +141,15 @@ pub(crate) enum Operation<'a> {
     },
     OpenDirectory,
     List {
+        /// Of OPENDIR; 0 if the kernel sends none.
+        handle: u64,
         position: u64,
         len_max: usize,
         with_attributes: bool,
     },
-    ReleaseDirectory,
+    ReleaseDirectory {
+        handle: u64,
+    },
     SyncDirectory,
     Ioctl {
         handle: u64,
@@ -297,10 +301,7 @@ impl<'a> Request<'a> {
             opcode::OPENDIR => Operation::OpenDirectory,
             opcode::READDIR => list(fixed, false)?,
             opcode::READDIRPLUS => list(fixed, true)?,
-            opcode::RELEASEDIR => {
-                fixed.u64()?;
-                Operation::ReleaseDirectory
-            }
+            opcode::RELEASEDIR => Operation::ReleaseDirectory { handle: fixed.u64()? },
             opcode::FSYNCDIR => {
                 fixed.u64()?;
                 Operation::SyncDirectory
@@ -403,8 +404,8 @@ fn ioctl<'a>(mut fixed: Fields<'_>, mut rest: Fields<'a>) -> Result<Operation<'a
 }
 
 fn list(mut fixed: Fields<'_>, with_attributes: bool) -> Result<Operation<'_>, Malformed> {
-    let (_handle, position, len_max) = (fixed.u64()?, fixed.u64()?, fixed.u32()? as usize);
-    Ok(Operation::List { position, len_max, with_attributes })
+    let (handle, position, len_max) = (fixed.u64()?, fixed.u64()?, fixed.u32()? as usize);
+    Ok(Operation::List { handle, position, len_max, with_attributes })
 }
 
 fn copy_range(mut fixed: Fields<'_>, answer: CopyAnswer) -> Result<Operation<'_>, Malformed> {
