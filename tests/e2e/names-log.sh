@@ -3,7 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
 # SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end unmounted-by-hand
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end one-sync-of-home unmounted-by-hand
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -719,6 +719,27 @@ for _ in range(300):
     [ "$(stat -f -c %d "$SRC")" -ge "$inodes" ] || fail "inodes of files without names are left: $(stat -f "$SRC")"
     umount "$SRC"
     stop_disk
+    ;;
+one-sync-of-home)
+    # A sync of everything syncs SOURCE when all is there, not again and again while it is brought there.
+    need_command strace
+    mkdir "$SRC/tree"
+    (cd "$SRC/tree" && seq 1000 | xargs touch)
+    # SOURCE takes 100 ms to remove a file.
+    strace -f --seccomp-bpf -qq -o "$WORK/calls" -e trace=syncfs,unlinkat -e inject=unlinkat:delay_enter=100000 \
+        "$WEIR" mount --foreground "$SRC" "$MNT" &
+    WEIR_PID=$!
+    soon serves_or_ended "$MNT" || fail "no mount"
+    before=$(grep -c 'syncfs(' "$WORK/calls" || true)
+    rm -r "$MNT/tree"
+    "$WEIR" sync "$MNT"
+    syncs=$(($(grep -c 'syncfs(' "$WORK/calls") - before))
+    # One for the names and one for the data; one more a second while it lasts.
+    [ "$syncs" -le 4 ] || fail "$syncs syncs of SOURCE, at most 4 are expected"
+    [ ! -e "$SRC/tree" ] || fail "the tree is still in SOURCE"
+    "$WEIR" umount "$MNT"
+    wait
+    counts "$syncs syncs of SOURCE"
     ;;
 renamed-while-removed)
     # On an overlay, files with two names: one is renamed while SOURCE removes the other, half a second after it was removed.

@@ -62,6 +62,10 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause before it is asked again whether home can be settled.
 const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
+/// A sync of everything syncs home no sooner than that after it began, or after its last sync of home, while threads have
+/// more to bring there.
+const SYNC_PAUSE: Duration = Duration::from_secs(1);
+
 /// A directory at home.
 pub(crate) enum Directory {
     Known(Arc<Inode>),
@@ -501,16 +505,23 @@ impl FileSystem {
         until: Until,
     ) -> Result<(), HomeError> {
         behind.urge_all();
+        let mut synced = Instant::now();
         loop {
             if behind.is_settled(until)? {
                 return Ok(());
             }
             // What was made at home has more for the log, which what is in it waits for.
             behind.commit_soon();
-            match behind.begin_settling() {
-                Settling::Begun => self.settle_names_begun(behind).map_err(|kind| {
-                    HomeError::Refused(Errno::from(weir_engine::Error::Home(kind)).code())
-                })?,
+            // One sync for all of it: each has home's disk write its caches, while the threads wait for the same disk.
+            let is_due = behind.is_home_sync_due() || synced.elapsed() >= SYNC_PAUSE;
+            let settling = if is_due { behind.begin_settling() } else { Settling::UnderWay };
+            match settling {
+                Settling::Begun => {
+                    self.settle_names_begun(behind).map_err(|kind| {
+                        HomeError::Refused(Errno::from(weir_engine::Error::Home(kind)).code())
+                    })?;
+                    synced = Instant::now();
+                }
                 Settling::Done | Settling::UnderWay => thread::sleep(SETTLE_PAUSE),
             }
         }

@@ -173,6 +173,16 @@ impl WriteBehind {
         self.call_workers(state);
     }
 
+    /// Whether a sync of home should not wait for more to be brought there: nothing more can be now, or the log needs room.
+    pub(crate) fn is_home_sync_due(&self) -> bool {
+        let state = self.lock();
+        let Some(log) = &state.log else { return true };
+        let is_asked = state.drained || state.crew.is_stopped();
+        let has_rest = is_asked && state.tree.under_way() == 0;
+        let is_committed = log.failed || (log.uncommitted.is_none() && !log.committing);
+        (has_rest && is_committed) || log.shard.log_wants_room()
+    }
+
     /// Begins a sync of home by the caller, if there is anything to settle and no such sync is under way.
     pub(crate) fn begin_settling(&self) -> Settling {
         let mut state = self.lock();
