@@ -3,7 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
 # SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end one-sync-of-home unmounted-by-hand
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -740,6 +740,27 @@ one-sync-of-home)
     "$WEIR" umount "$MNT"
     wait
     counts "$syncs syncs of SOURCE"
+    ;;
+changes-wake-nobody)
+    # Home is given changes half a second later: meanwhile no thread is woken for each.
+    mount_log
+    switches() {
+        grep -l weir-names /proc/"$WEIR_PID"/task/*/comm | sed 's/comm$/status/' | xargs sed -n 's/^voluntary_ctxt_switches:\s*//p' |
+            paste -sd+ | bc
+    }
+    touch "$MNT/first"
+    before=$(switches)
+    python3 -c '
+import os, sys
+for _ in range(1000):
+    os.close(os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY))
+    os.unlink(sys.argv[1])
+' "$MNT/passing"
+    woken=$(($(switches) - before))
+    [ "$woken" -le 500 ] || fail "threads were woken $woken times for 2,000 changes, at most 500 are expected"
+    "$WEIR" umount "$MNT"
+    wait
+    counts "woken $woken times for 2,000 changes"
     ;;
 renamed-while-removed)
     # On an overlay, files with two names: one is renamed while SOURCE removes the other, half a second after it was removed.

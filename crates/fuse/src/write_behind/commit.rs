@@ -50,13 +50,19 @@ impl State {
         self.drained = false;
     }
 
+    /// Whether what is changed is committed at once, since somebody waits for home.
+    pub(super) fn is_commit_awaited(&self) -> bool {
+        let is_awaited = self.log.as_ref().is_some_and(|log| log.is_awaited);
+        is_awaited || !self.waiting.is_empty() || self.blocked > 0
+    }
+
     /// What is to be done on the log, if anything.
     pub(super) fn log_job(&mut self) -> Option<Job> {
+        let is_awaited = self.is_commit_awaited();
         let log = self.log.as_mut().filter(|log| !log.failed)?;
         let now = Instant::now();
         let age = |since: Instant| now.saturating_duration_since(since);
         let is_due = log.uncommitted.is_some_and(|since| age(since) >= COMMIT_AGE);
-        let is_awaited = log.is_awaited || !self.waiting.is_empty() || self.blocked > 0;
         if !log.committing && log.uncommitted.is_some() && (is_due || is_awaited) {
             (log.committing, log.is_awaited, log.uncommitted) = (true, false, None);
             return Some(Job::Commit);
@@ -88,7 +94,8 @@ impl State {
 
     /// How long a thread may sleep until the log has something to do.
     pub(super) fn log_sleep(&self) -> Option<Duration> {
-        let log = self.log.as_ref().filter(|log| !log.failed)?;
+        // The end of a commit calls a thread.
+        let log = self.log.as_ref().filter(|log| !log.failed && !log.committing)?;
         log.uncommitted.map(|since| COMMIT_AGE.saturating_sub(since.elapsed()))
     }
 }

@@ -17,6 +17,8 @@ const WEIGHT: u32 = 8;
 pub(super) struct Crew {
     pub(super) threads: usize,
     pub(super) idle: usize,
+    /// Idle ones that sleep no longer than until what was changed is to be committed.
+    pub(super) watching: usize,
     /// What home takes for a command, about.
     command: Duration,
     pub(super) stopped: bool,

@@ -22,7 +22,7 @@ impl<const N: usize> Drop for Hold<'_, N> {
     fn drop(&mut self) {
         let mut state = self.behind.lock();
         if state.held.release(&self.nodes) {
-            self.behind.call_workers(&mut state);
+            self.behind.call_workers_in_time(&mut state);
         }
     }
 }

@@ -396,7 +396,7 @@ impl WriteBehind {
                 state.apply(Change::Set { node: directory, attributes }, lsn);
             }
         }
-        self.call_workers(state);
+        self.call_workers_in_time(state);
         Ok(true)
     }
 

@@ -85,6 +85,15 @@ impl WriteBehind {
         }
     }
 
+    /// The same after a change. Home is given it after its commit: if a thread sleeps until then, none is woken, which would
+    /// take a CPU from the program.
+    pub(super) fn call_workers_in_time(&self, state: &mut State) {
+        let has_log = state.log.as_ref().is_some_and(|log| !log.failed);
+        if !has_log || state.crew.watching == 0 || state.is_commit_awaited() {
+            self.call_workers(state);
+        }
+    }
+
     /// The next thing to do; `None` if the threads are to end.
     pub(crate) fn next_job(&self, inodes: &Inodes) -> Option<Job> {
         let mut state = self.lock();
@@ -145,9 +154,13 @@ impl WriteBehind {
             }
             self.progress.notify_all();
             state.crew.idle += 1;
+            let watches =
+                usize::from(state.log.as_ref().is_some_and(|log| log.uncommitted.is_some()));
+            state.crew.watching += watches;
             let sleep = state.log_sleep().map_or(RETRY, |sleep| sleep.min(RETRY));
             let waited = self.work.wait_timeout(state, sleep);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.crew.watching -= watches;
             state.crew.idle -= 1;
         }
     }
