@@ -3,7 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
 # SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -425,6 +425,80 @@ PYTHON
     chattr -i "$SRC/full"
     recover
     expect_equal "the last file" "$(cat "$SRC/full/last")" synced
+    ;;
+rest-is-home)
+    # What SOURCE refuses keeps nothing else from it: `weir sync`, `weir umount` and `weir umount --force` bring the rest home.
+    need_command chattr
+    trap 'status=$?; chattr -f -i "$SRC/full" || true; (exit "$status"); at_exit' EXIT
+    mkdir "$SRC/full" "$SRC/well"
+    head -c 100000 /dev/zero >"$SRC/well/old"
+    mount_log
+    ls "$MNT/full" "$MNT/well" >/dev/null
+    # Changes in a directory that is found to be immutable would not be logged.
+    : >"$MNT/full/changed"
+    rm "$MNT/full/changed"
+    "$WEIR" sync "$MNT"
+    chattr +i "$SRC/full"
+    mkdir "$MNT/full/new"
+    echo kept >"$MNT/full/new/file"
+    # written TEXT: into an old file and many new ones, at once before the command that is to bring them home.
+    written() {
+        printf %s "$1" | dd of="$MNT/well/old" bs=1 seek=50000 conv=notrunc status=none
+        for number in $(seq 100); do echo "$1 $number" >"$MNT/well/$number"; done
+    }
+    # brings_home TEXT COMMAND...: fails for what is refused, and SOURCE has all else.
+    brings_home() {
+        local text=$1 status=0 began=$SECONDS
+        shift
+        timeout 60 "$WEIR" "$@" 2>"$WORK/said" || status=$?
+        [ "$status" = 1 ] || fail "weir $*: $status, $(cat "$WORK/said")"
+        grep -q full/new "$WORK/said" || fail "weir $* says: $(cat "$WORK/said")"
+        [ $((SECONDS - began)) -le 10 ] || fail "weir $* took $((SECONDS - began)) s"
+        tail -c +50001 "$SRC/well/old" | grep -q -a "^$text" || fail "weir $*: the old file"
+        for number in $(seq 100); do
+            [ "$(cat "$SRC/well/$number")" = "$text $number" ] || fail "weir $*: new file $number"
+        done
+    }
+    for turn in 1 2; do
+        written "sync $turn"
+        brings_home "sync $turn" sync "$MNT"
+        written "umount $turn"
+        brings_home "umount $turn" umount "$MNT"
+    done
+    written force
+    brings_home force umount --force "$MNT"
+    soon ended "$WEIR_PID" || fail "the daemon goes on"
+    chattr -i "$SRC/full"
+    recover
+    [ -d "$SRC/full/new" ] || fail "the log does not keep what was refused: $(find "$SRC/full")"
+    ;;
+force-in-use)
+    # A program makes files until the mount ends by force: SOURCE has each that it has closed.
+    mkdir "$SRC/made"
+    : >"$WORK/closed"
+    mount_log
+    python3 - "$MNT/made" "$WORK/closed" <<'PYTHON' &
+import os, sys
+made, closed = sys.argv[1], open(sys.argv[2], "w", buffering=1)
+inside = os.open(made, os.O_RDONLY)
+try:
+    for number in range(10**9):
+        with open(f"{made}/{number}", "wb") as file:
+            file.write(b"%d\n" % number * 1000)
+        closed.write(f"{number}\n")
+except OSError:
+    pass
+PYTHON
+    program=$!
+    long_enough() { [ "$(wc -l <"$WORK/closed")" -gt 100 ]; }
+    soon long_enough || fail "the program does not begin"
+    timeout 60 "$WEIR" umount --force "$MNT" 2>"$WORK/said" || fail "weir umount --force: $(cat "$WORK/said")"
+    wait "$program"
+    soon ended "$WEIR_PID" || fail "the daemon goes on"
+    while read -r number; do
+        [ "$(wc -c <"$SRC/made/$number")" = $(((${#number} + 1) * 1000)) ] || fail "file $number of $(wc -l <"$WORK/closed")"
+    done <"$WORK/closed"
+    counts "$(wc -l <"$WORK/closed") files"
     ;;
 forced-end)
     # A directory that is to be moved, and with it a new file, loses its place in SOURCE. The mount ends by force, and says what

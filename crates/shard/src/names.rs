@@ -139,6 +139,13 @@ impl Shard {
         self.core.event(Thread::Holding, |state, now| state.engine.home_refuses_files(kind, now));
     }
 
+    /// As [`weir_engine::Engine::sync_all_without_unbound`].
+    pub fn sync_all_without_unbound(&self, kind: ErrorKind) {
+        self.core.event(Thread::Holding, |state, now| {
+            state.engine.sync_all_without_unbound(kind, now);
+        });
+    }
+
     /// Makes everything durable that home was given (syncfs(2)). Blocks.
     ///
     /// # Errors

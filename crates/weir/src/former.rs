@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use weir_engine::PAGE_BYTES;
 
 use crate::control::client;
@@ -104,8 +105,10 @@ fn unmounted_holder(source: &Path) -> Option<Holder> {
 fn holder(source: &Path) -> Option<Holder> {
     let path = source.join(own_directory::WEIR_DIRECTORY).join(own_directory::LOCK_FILE);
     let mut text = String::new();
-    // Bounded: the file may have any content.
-    File::open(&path).and_then(|file| file.take(8192).read_to_string(&mut text)).ok()?;
+    // Bounded, without waiting, and not through a link: SOURCE's owner may have put anything there.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+    File::from(file).take(8192).read_to_string(&mut text).ok()?;
     let (pid, mountpoint) = text.trim_end_matches('\n').split_once(' ')?;
     let pid: u32 = pid.parse().ok()?;
     let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
@@ -116,6 +119,8 @@ fn holder(source: &Path) -> Option<Holder> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, mknodat};
+
     use super::*;
 
     #[test]
@@ -133,6 +138,9 @@ mod tests {
         assert_eq!(holder(&source), Some(expected));
         drop(open);
         wait_for_end(&source).unwrap();
+        fs::remove_file(&lock).unwrap();
+        mknodat(CWD, &lock, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(holder(&source), None, "nobody writes to it");
         fs::remove_dir_all(source).unwrap();
     }
 }

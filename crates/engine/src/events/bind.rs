@@ -518,6 +518,26 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_of_everything_brings_home_what_it_can() {
+        let kind = crate::ErrorKind::Io;
+        let all = RequestId(3_000_000);
+        let mut bench = Bench::with_log();
+        bench.attach_unbound(UNBOUND);
+        bench.engine.made_as(UNBOUND, 7);
+        bench.write(UNBOUND, 0, 10);
+        assert_eq!(bench.engine.sync_all(all, bench.now), Outcome::Pending);
+        let flush = FreezeScope::unchanging(Some((0, u64::MAX)));
+        assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, flush, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.engine.sync_all_without_unbound(kind, bench.now);
+        assert_eq!(run_while_all_fails(&mut bench), [(all, false)], "others wait for the file");
+        bench.replies.clear();
+        bench.bind(UNBOUND);
+        bench.expire();
+        assert!(!bench.engine.has_dirty(UNBOUND));
+    }
+
+    #[test]
     fn nothing_waits_for_files_that_home_refuses() {
         let kind = crate::ErrorKind::Io;
         let (all, again) = (RequestId(3_000_000), RequestId(3_000_001));

@@ -197,6 +197,18 @@ impl Engine {
         self.feed_starved(now);
     }
 
+    /// Home does not have the unbound files, and was asked for them: the syncs of everything ([`Engine::sync_all`]) that have begun
+    /// do not wait for those files, and fail.
+    pub fn sync_all_without_unbound(&mut self, kind: ErrorKind, now: Time) {
+        self.clock = now;
+        self.end_unbound_syncs(now, |sync| {
+            let awaits_home = sync.remaining > 0 || sync.syncing_home || sync.awaits_repair;
+            (awaits_home && matches!(sync.done, SyncFor::All(_))).then_some(Err(kind))
+        });
+        self.pump(now);
+        self.feed_starved(now);
+    }
+
     /// Ends the syncs of unbound files for which `end` says so, with the result that it gives.
     fn end_unbound_syncs(
         &mut self,

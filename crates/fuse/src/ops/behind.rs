@@ -130,6 +130,18 @@ impl FileSystem {
         if inode.is_at_home() { Ok(()) } else { waited.map_err(Errno::from) }
     }
 
+    /// As [`FileSystem::wait_until_at_home`], of a directory's attributes too: by them home decides which group and mode
+    /// is given to what is made there.
+    pub(crate) fn attributes_at_home(&self, directory: &Inode) -> Result<(), Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(()) };
+        if behind.lock().tree.kind(directory.node()).is_none() {
+            return Ok(());
+        }
+        let waited = behind.wait(&Awaited::Node(directory.node()));
+        // What is at home serves, whatever else of it is refused.
+        if directory.is_at_home() { Ok(()) } else { waited.map_err(Errno::from) }
+    }
+
     /// Waits until home has what programs see under a name, so that home can be asked to change it. From then on home is
     /// asked what is there.
     pub(crate) fn name_at_home(self: &Arc<Self>, at: names::Place<'_>) -> Result<(), Errno> {

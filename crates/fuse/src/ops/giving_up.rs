@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use weir_engine::ErrorKind;
 
 use crate::file_system::FileSystem;
-use crate::write_behind::WriteBehind;
+use crate::write_behind::{Awaited, WriteBehind};
 
 impl FileSystem {
     /// What home does not have when the mount has ended need not go there.
@@ -34,6 +34,8 @@ impl FileSystem {
                 tracing::error!("the last changes of names are not in the log: {error}");
             }
         }
+        // What home can have it gets. Others may have changed names until the mount ended.
+        let _ = behind.wait(&Awaited::All);
         behind.stop();
         self.fail_files_that_home_lacks();
     }

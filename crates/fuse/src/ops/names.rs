@@ -274,7 +274,7 @@ impl FileSystem {
     /// The directory a name is to be made in at home, which has what programs see under the name.
     pub(crate) fn directory_at_home(self: &Arc<Self>, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
         let directory = self.directory_for(new)?;
-        self.wait_until_at_home(&directory)?;
+        self.attributes_at_home(&directory)?;
         self.name_at_home(new)?;
         Ok(directory)
     }

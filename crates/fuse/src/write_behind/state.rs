@@ -853,8 +853,9 @@ impl State {
     }
 
     fn standing_of_all(&self) -> Standing {
-        // After the threads have ended nobody asks the planner any more.
-        let asked = self.drained || self.crew.is_stopped();
+        // After the threads have ended nobody asks the planner any more. What waits for the log was not tried yet.
+        let tried = self.drained && !self.tree.has_uncommitted();
+        let asked = tried || self.crew.is_stopped();
         if self.tree.dirty() == 0 && self.tree.under_way() == 0 && asked {
             return Standing::Home;
         }

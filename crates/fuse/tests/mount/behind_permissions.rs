@@ -17,6 +17,10 @@ use crate::fixture::open;
 pub const TESTS: &[Test] = &[
     ("behind_a_default_acl_is_not_for_what_was_there", a_default_acl_is_not_for_what_was_there),
     ("behind_set_group_id_is_not_for_what_was_there", set_group_id_is_not_for_what_was_there),
+    (
+        "behind_what_is_made_at_home_gets_the_directory_s_new_mode",
+        what_is_made_at_home_gets_the_directory_s_new_mode,
+    ),
     ("behind_a_write_takes_set_user_id_that_home_lacks", a_write_takes_set_user_id_that_home_lacks),
     ("behind_a_directory_has_its_last_mode", a_directory_has_its_last_mode),
     ("behind_an_acl_of_a_mode_is_a_mode", an_acl_of_a_mode_is_a_mode),
@@ -72,6 +76,30 @@ fn a_default_acl_is_not_for_what_was_there() {
             );
         }
         assert!(acl("after", "default").is_ok());
+    }
+}
+
+fn what_is_made_at_home_gets_the_directory_s_new_mode() {
+    let fixture = mounted();
+    for turn in 0..5 {
+        let directory = fixture.at(&format!("dir-{turn}"));
+        fs::create_dir(&directory).unwrap();
+        let acl = default_acl();
+        let set = setxattr(&directory, "system.posix_acl_default", &acl, XattrFlags::empty());
+        if let Err(error) = set {
+            return println!("    (not checked: no ACLs underneath: {error})");
+        }
+        // The new mode has to wait for its turn.
+        for number in 0..500 {
+            File::create(fixture.at(&format!("{turn}-{number}"))).unwrap();
+        }
+        chown(&directory, None, Some(77)).unwrap();
+        set_mode(&directory, 0o2755);
+        fs::create_dir(directory.join("dir")).unwrap();
+        File::create(directory.join("file")).unwrap();
+        let made = |name: &str| fs::metadata(directory.join(name)).unwrap();
+        assert_eq!(made("dir").mode() & 0o2000, 0o2000, "turn {turn}");
+        assert_eq!((made("dir").gid(), made("file").gid()), (77, 77), "turn {turn}");
     }
 }
 

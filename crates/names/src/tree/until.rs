@@ -57,6 +57,11 @@ impl Tree {
         found.map(|(_, refusal)| refusal.error)
     }
 
+    /// Whether changes wait for the log before home is given them.
+    pub fn has_uncommitted(&self) -> bool {
+        self.queue.has_uncommitted()
+    }
+
     /// Parts that home does not have as they should be, but for those of commands under way; some may be there twice.
     pub fn left(&self) -> impl Iterator<Item = &Part> {
         self.queue.parts().filter(|part| self.changed_first(part).is_some())

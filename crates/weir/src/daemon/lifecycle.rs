@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use weir_engine::Error;
+use weir_engine::{Error, ErrorKind};
 use weir_fuse::Observer;
 use weir_shard::Shard;
 
@@ -70,8 +70,13 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
                 let of = observer.clone();
                 of.when_named_so_far(move |named| {
                     if let Err(error) = named {
-                        let message = names_not_home(&observer, &error);
-                        return responder.send(&Reply::Failed { message });
+                        std::thread::spawn(move || {
+                            // Why SOURCE refuses names says why it does not have their data.
+                            let _ = bring_data_home(&shard, true);
+                            let message = names_not_home(&observer, &error);
+                            responder.send(&Reply::Failed { message });
+                        });
+                        return;
                     }
                     let syncing = shard.clone();
                     syncing.sync_durably(move |result| {
@@ -90,6 +95,25 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
             let _ = events.send(Event::Unmount { force, responder });
         }
     }
+}
+
+/// Everything that is dirty goes home and is made durable; blocks. If SOURCE has refused names, the data of the files that
+/// it does not have is not waited for.
+fn bring_data_home(shard: &Arc<Shard>, is_refused: bool) -> Result<(), Error> {
+    let (done, result) = mpsc::sync_channel(1);
+    shard.sync_durably(move |result| {
+        // The receiver waits below.
+        let _ = done.send(result);
+    });
+    if is_refused {
+        shard.sync_all_without_unbound(ErrorKind::Stale);
+    }
+    let result = result.recv().expect("a shard answers every request before it is stopped");
+    if is_refused && result.is_err() {
+        // What went home is durable all the same. Who needs that has asked for it.
+        let _ = shard.settle_home();
+    }
+    result
 }
 
 /// The message about data that is not home, and the reason.
@@ -554,7 +578,8 @@ impl Lifecycle {
         }
     }
 
-    /// Everything is home and durable, or the first error met. Names first: a file's data goes where its name is.
+    /// Everything is home and durable, or the first error met: then all else is. Names first: a file's data goes where its name
+    /// is.
     fn write_home(&self) -> Result<(), NotHome> {
         let (done, named) = mpsc::sync_channel(1);
         self.observer.when_named(move |result| {
@@ -562,14 +587,9 @@ impl Lifecycle {
             let _ = done.send(result);
         });
         let named = named.recv().expect("names are answered for as long as the mount lives");
+        let data = bring_data_home(&self.shard, named.is_err());
         named.map_err(NotHome::Names)?;
-        let (done, result) = mpsc::sync_channel(1);
-        self.shard.sync_durably(move |result| {
-            // The receiver waits below.
-            let _ = done.send(result);
-        });
-        let result = result.recv().expect("a shard answers every request before it is stopped");
-        result.map_err(NotHome::Data)?;
+        data.map_err(NotHome::Data)?;
         self.observer.settle_names().map_err(NotHome::Names)
     }
 
