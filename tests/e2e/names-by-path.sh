@@ -12,10 +12,10 @@ need_root
 weir_only
 
 mount_weir "$SRC" "$MNT" --names log --memory 16M --log-size 1M --dirty-expire 1s
-timeout --signal=KILL 100 python3 - "$MNT" "$SRC" "$1" <<'EOT' || fail "the program failed, or waits for ever: $("$WEIR" status "$MNT" | grep -E '^  (log|errors)')"
-import os, sys, time
+timeout --signal=KILL 100 python3 - "$MNT" "$SRC" "$1" "$WEIR" <<'EOT' || fail "the program failed, or waits for ever: $("$WEIR" status "$MNT" | grep -E '^  (log|errors)')"
+import os, subprocess, sys, time
 
-mount, source, case = sys.argv[1:]
+mount, source, case, weir = sys.argv[1:]
 
 
 def wait_for(what, condition):
@@ -70,9 +70,10 @@ else:
         one, two = f"{turn}-one", f"{turn}-two"
         with open(f"{mount}/{one}", "wb") as file:
             file.write(b"before" * 20000)
+        subprocess.run([weir, "sync", mount], check=True)
         os.link(f"{mount}/{one}", f"{mount}/{two}")
         is_home(two)
-        wait_for("the size", lambda: os.stat(f"{source}/{two}").st_size == 120000)
+        assert os.stat(f"{source}/{two}").st_size == 120000
         # Before SOURCE is asked for the size by the second name again.
         content = b"after" * (1000 if turn % 2 else 40000)
         os.truncate(f"{mount}/{one}", 0)
