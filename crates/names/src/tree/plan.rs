@@ -14,7 +14,6 @@ use crate::identity::NodeId;
 use crate::tree::command::Command;
 use crate::tree::entry::AtHome;
 use crate::tree::node::{Binding, Node};
-use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::state::Tree;
 use crate::way::Place;
@@ -34,8 +33,6 @@ pub(crate) enum Plan {
     WaitCommit(Lsn),
     /// Home does not have the node where it was: this can only be reported.
     Gone,
-    /// Home has nothing there, since it does not have the directory any more.
-    GoneWithDirectory,
     /// This directory at home cannot be removed: somebody else put something into it, which programs see.
     ComesBack(NodeId, Place),
     /// Home lost this node, which it had not synced: it is to be made again.
@@ -117,18 +114,16 @@ impl Tree {
     }
 
     /// Home is to be asked for a name. If it does not have the directory, as far as is known, the answer is known once all
-    /// names were looked at that may be the directory's: so directories that home lost do not wait for one another.
+    /// names were looked at that may be the directory's: so directories that home lost do not wait for one another. Home is
+    /// asked even then: somebody else may have moved the directory to a name that is not known.
     fn plan_look(&self, at: &Place, parent: &Node) -> Plan {
-        let look = Plan::Do(Command::Look { at: at.clone() });
-        if !parent.is_missing() && !parent.is_removed() || self.unsettled_by_failure.contains(at) {
-            return look;
-        }
-        if !self.unsettled_by_failure.is_empty() {
-            return Plan::WaitLooks;
-        }
-        match parent.is_removed() || self.surprised.contains(&Part::Entry(at.clone())) {
-            true => Plan::GoneWithDirectory,
-            false => look,
+        let waits = parent.is_missing() || parent.is_removed();
+        match waits
+            && !self.unsettled_by_failure.is_empty()
+            && !self.unsettled_by_failure.contains(at)
+        {
+            true => Plan::WaitLooks,
+            false => Plan::Do(Command::Look { at: at.clone() }),
         }
     }
 

@@ -35,13 +35,6 @@ impl Tree {
                 Plan::Clean => self.is_home(&part),
                 Plan::Later => {}
                 Plan::Gone => self.queue.refuse(part, HomeError::Changed),
-                Plan::GoneWithDirectory => {
-                    if let Part::Entry(at) = &part {
-                        self.set_home(at, AtHome::Nothing);
-                    }
-                    self.surprised.remove(&part);
-                    self.queue.push(part);
-                }
                 Plan::ComesBack(node, at) => match self.comes_back(node, &at) {
                     true => self.queue.push(part),
                     false => self.queue.refuse(part, HomeError::NotEmpty),
@@ -339,8 +332,11 @@ impl Tree {
             }
             (HomeError::Changed | HomeError::NotEmpty | HomeError::Gone, _) => {
                 if let Command::Look { at } = command {
-                    // Its directory is not there.
                     self.looked_at(at);
+                    // Its directory is not there.
+                    if self.is_gone_with_directory(at) {
+                        return self.set_home(at, AtHome::Nothing);
+                    }
                 }
                 // Whatever was known of these names is not so.
                 let (places, _) = concerned(command);
@@ -356,6 +352,13 @@ impl Tree {
                 self.look_once_more(part, error);
             }
         }
+    }
+
+    /// Whether home has nothing under a name that it could not look at, since it does not have the directory any more: that
+    /// is known once all names were looked at that may be the directory's.
+    fn is_gone_with_directory(&self, at: &Place) -> bool {
+        let parent = &self.nodes[&at.parent()];
+        self.unsettled_by_failure.is_empty() && (parent.is_missing() || parent.is_removed())
     }
 
     /// Home was not as it was known to be, and is looked at. A second time in a row, to look again does not help.

@@ -221,6 +221,38 @@ fn a_parked_directory_into_which_somebody_put_something_is_kept() {
     assert!(source.names(".weir/parked").is_empty());
 }
 
+#[test]
+fn names_in_a_directory_that_has_another_name_than_the_log_knows_are_looked_at() {
+    for finding in [Finding::Handles, Finding::Walk] {
+        let Some(source) = Source::new() else { return };
+        // The mount gave it this name, since somebody else had put a file there, which was renamed afterwards.
+        fs::create_dir(source.path("dir.weir-conflict-1")).unwrap();
+        fs::write(source.path("dir.weir-conflict-1/taken"), "theirs").unwrap();
+        fs::write(source.path("moved"), "moved").unwrap();
+        fs::write(source.path("file"), "ours").unwrap();
+        let log = Log::default()
+            .make(10, at(1, "dir"), Kind::Directory)
+            .known(10, Kind::Directory, source.handle("dir.weir-conflict-1"))
+            .known(11, Kind::File, source.handle("moved"))
+            .known(12, Kind::File, source.handle("file"))
+            .rename(12, at(1, "file"), at(10, "taken"), None)
+            .rename(11, at(1, "dir"), at(1, "moved"), None);
+        let recovered = log.recover_by(&source, finding);
+        assert_eq!((&recovered.left, &recovered.given_up), (&vec![], &vec![]));
+        let found = files(&source.path(""));
+        let found: Vec<(&str, &str)> =
+            found.iter().map(|(name, text)| (&**name, &**text)).collect();
+        let expected = [
+            ("dir.weir-conflict-1/", ""),
+            ("dir.weir-conflict-1/taken", "theirs"),
+            ("dir.weir-conflict-1/taken.weir-conflict-1", "ours"),
+            ("moved", "moved"),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(recovered.conflicts.len(), 1, "{recovered:?}");
+    }
+}
+
 /// A default ACL by which a group may do everything, as the attribute has it (acl(5)).
 fn default_acl() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] =

@@ -218,3 +218,77 @@ fn a_directory_that_somebody_moved_and_moved_back_gets_its_new_name() {
     assert_eq!(tree.look_up(NodeId::ROOT, b"e"), Some(Some(F)));
     assert_eq!(tree.look_up(NodeId::ROOT, b"d"), Some(None));
 }
+
+/// A log has a directory without a name although home has it, if it got another name for what somebody else put there.
+fn replayed_into_a_directory_without_a_name() -> Tree {
+    let (theirs, inside) = (NodeId(8), Place::new(F, b"file").unwrap());
+    let mut tree = Tree::recovering(Lsn(100));
+    tree.introduce(F, Kind::Directory);
+    tree.introduce(N, Kind::File);
+    tree.introduce(theirs, Kind::File);
+    tree.replay(Change::Rename { node: F, from: at("e"), to: at("d"), replaced: None }, Lsn(8))
+        .unwrap();
+    tree.replay(Change::Link { node: N, at: inside }, Lsn(16)).unwrap();
+    let rename = Change::Rename { node: theirs, from: at("d"), to: at("moved"), replaced: None };
+    tree.replay(rename, Lsn(24)).unwrap();
+    tree.committed(Lsn(100));
+    tree
+}
+
+#[test]
+fn a_recovery_looks_at_names_in_a_directory_that_has_another_name_than_the_log_knows() {
+    let (moved, foreign) = (NodeId(8), NodeId(9));
+    let (inside, beside) = (Place::new(F, b"file"), Place::new(F, b"file.weir-conflict-1"));
+    let (inside, beside) = (inside.unwrap(), beside.unwrap());
+    let mut tree = replayed_into_a_directory_without_a_name();
+    let mut commands = Vec::new();
+    while let Some((id, command)) = tree.next_command() {
+        let result = match &command {
+            Command::Look { at: looked } if *looked == inside => {
+                tree.introduce_foreign(foreign, Kind::File);
+                Ok(Answer::Found(AtHome::Node(foreign)))
+            }
+            Command::Look { at: looked } if *looked == at("moved") => {
+                Ok(Answer::Found(AtHome::Node(moved)))
+            }
+            Command::Look { .. } => Ok(Answer::Found(AtHome::Nothing)),
+            Command::Link { at, .. } if *at == inside => Err(HomeError::Changed),
+            Command::Link { .. } => Ok(Answer::Done),
+            other => panic!("{other:?}"),
+        };
+        tree.ended(id, result);
+        tree.check_invariants();
+        commands.push(command);
+        assert!(commands.len() < 20, "it ends: {commands:?}");
+    }
+    let kept = Some(beside.clone());
+    assert_eq!(tree.take_conflicts(), [Conflict { at: inside, kept }]);
+    assert_eq!(commands.last(), Some(&Command::Link { node: N, at: beside }));
+    assert_eq!((tree.dirty(), tree.refused().count()), (0, 0));
+}
+
+#[test]
+fn what_cannot_be_put_into_a_directory_that_is_gone_is_tried_twice() {
+    let mut tree = replayed_into_a_directory_without_a_name();
+    let mut links = 0;
+    while let Some((id, command)) = tree.next_command() {
+        let result = match &command {
+            Command::Look { at } if at.parent() == F => Err(HomeError::Changed),
+            Command::Look { at: looked } if *looked == at("moved") => {
+                Ok(Answer::Found(AtHome::Node(NodeId(8))))
+            }
+            Command::Look { .. } => Ok(Answer::Found(AtHome::Nothing)),
+            Command::Link { .. } => {
+                links += 1;
+                Err(HomeError::Changed)
+            }
+            other => panic!("{other:?}"),
+        };
+        tree.ended(id, result);
+        tree.check_invariants();
+        assert!(links < 10, "it ends");
+    }
+    let refused = (Part::Entry(Place::new(F, b"file").unwrap()), HomeError::Changed);
+    let left: Vec<_> = tree.refused().map(|(part, error)| (part.clone(), error)).collect();
+    assert_eq!((links, left), (2, vec![refused]));
+}
