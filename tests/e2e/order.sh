@@ -2,9 +2,10 @@
 # `--order all`: a program that never syncs writes counters to several files in a fixed order, truncates and renames; after kill
 # -9 and recovery all of it is as at one moment, not long before the kill. Where everything cannot be logged the mount is
 # refused, and what the log has no records of is refused or done by reading and writing. What home gets at once comes after all
-# that was before it, and an fsync takes in what the lane has of other files.
-# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space fsync-and-the-lane size
-# seconds: 60
+# that was before it, and is durable before what comes after it, and when a sync returns: it is there after a power cut. An fsync
+# takes in what the lane has of other files.
+# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space at-once-and-a-cut fsync-and-the-lane size
+# seconds: 70
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -59,6 +60,48 @@ all_done_at_once() {
             done_at_once "$warm" "$before" "$call" "$after" </dev/null
         done
     done
+}
+
+# after_a_cut OPTIONS BEFORE CALL SYNC AFTER: on the mount CALL is run in 'dir' and then SYNC; after a power cut AFTER succeeds there.
+# BEFORE is run in SOURCE.
+after_a_cut() {
+    local options=$1 before=$2 call=$3 sync=$4 after=$5
+    mount "$DISK_DEVICE" "$SRC"
+    rm -rf "$SRC/dir" "$SRC/other" "$SRC/large"
+    mkdir "$SRC/dir"
+    echo before >"$SRC/other"
+    (cd "$SRC/dir" && eval "$before")
+    sync -f "$SRC"
+    # shellcheck disable=SC2086 # several options
+    mount_weir_foreground "$SRC" "$MNT" --log-size 16M $options 2>>"$DAEMON_LOG"
+    sync "$MNT/other"
+    (cd "$MNT/dir" && eval "$call" && eval "$sync") || fail "it failed: $call; $sync"
+    "$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
+    mount_after_cut 2>/dev/null
+    "$WEIR" recover "$SRC" >"$WORK/said"
+    (cd "$SRC/dir" && eval "$after") >"$WORK/said" 2>&1 || fail "lost in a power cut ($options): $before; $call; $sync"
+    umount "$SRC"
+}
+
+# What has changes go to SOURCE at once.
+little() {
+    fallocate -l 280M ../large
+}
+acl() {
+    setfacl -d -m u:1:rwx .
+}
+
+# A file that was made without a name gets one.
+unnamed() {
+    python3 - "$1" <<'PROGRAM'
+import os
+import sys
+
+file = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)
+os.write(file, b"late\n")
+here = os.open(".", os.O_RDONLY)
+os.link(f"/proc/self/fd/{file}", sys.argv[1], src_dir_fd=here, dst_dir_fd=here)
+PROGRAM
 }
 
 case "$1" in
@@ -147,6 +190,32 @@ at-once-elsewhere)
 mkdir sub; mount --bind "$WORK/elsewhere" sub; chmod 644 sub/other|chmod 600 sub/other|[ "$(stat -c %a sub/other)" = 600 ] && umount sub
 END
     umount "$WORK/elsewhere"
+    ;;
+at-once-and-a-cut)
+    need_command mkfs.ext4 setfacl setfattr
+    start_disk none 512M ext4
+    tested=0
+    while IFS='|' read -r options before call sync after; do
+        after_a_cut "$options" "$before" "$call" "$sync" "$after" </dev/null
+        tested=$((tested + 1))
+    done <<'END'
+--order all|little|echo late >late|sync ../other|[ "$(cat late)" = late ]
+--order all|little|mkdir late|sync -d ../other|test -d late
+--order all|acl|echo late >late|echo after >../other; sync ../other|[ "$(cat ../other late)" = "after"$'\n'"late" ]
+--order all|acl|mkdir late|sync ..|test -d late
+--order all|acl|mkdir late|dd if=/dev/zero of=../other bs=1 count=1 oflag=dsync conv=notrunc status=none|test -d late
+--order all|:|unnamed late|sync ../other|[ "$(cat late)" = late ]
+--order all|:|unnamed early; mv early late|sync ../other|[ "$(cat late)" = late ]
+--order all|:|setfattr -n user.late -v 1 ../other|sync ..|getfattr -n user.late ../other
+--order all --commit 100ms|acl|mkdir late; echo after >../other|for _ in {1..15}; do sleep 0.1; done|[ "$(cat ../other)" = after ] && test -d late
+|little|echo late >late|sync late|[ "$(cat late)" = late ]
+|little|mkdir late|sync .|test -d late
+|acl|echo late >late|sync late|[ "$(cat late)" = late ]
+|:|unnamed late|sync late|[ "$(cat late)" = late ]
+|:|unnamed early; mv early late|sync late|[ "$(cat late)" = late ]
+END
+    stop_disk
+    counts "$tested power cuts, nothing lost"
     ;;
 fsync-and-the-lane)
     for synced in other .; do

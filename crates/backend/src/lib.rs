@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod allocation;
+mod at_once;
 mod binding;
 mod busy_poll;
 mod cleared_flags;
@@ -54,6 +55,7 @@ mod whole;
 #[cfg(test)]
 mod tests;
 
+pub use at_once::{AtOnce, Changing};
 pub use busy_poll::enable_busy_poll;
 pub use directory::{Directory, Method, Patience, Sink};
 pub use error::error_kind;

@@ -17,6 +17,7 @@ use weir_log::{
     replay,
 };
 
+use crate::at_once::AtOnce;
 use crate::error::error_kind;
 use crate::flags::set_flags_again;
 use crate::home_file::HomeFile;
@@ -341,12 +342,14 @@ impl RedoLog {
         Writer::new(self.superblock)
     }
 
-    /// Starts the thread that executes commands.
+    /// Starts the thread that executes commands. What home was given `at_once` is durable there before a group is written,
+    /// whose records may be of later changes.
     ///
     /// # Errors
     /// Those of thread creation.
     pub fn start(
         self,
+        at_once: Option<Arc<AtOnce>>,
         ended: Box<dyn Fn(IoId, Result<(), ErrorKind>) + Send>,
     ) -> io::Result<LogThread> {
         let log = Arc::new(Log {
@@ -354,6 +357,7 @@ impl RedoLog {
             generation: AtomicU64::new(self.superblock.generation),
             file: self.file,
             source: self.source,
+            at_once,
             turn: Mutex::new(()),
             queued: AtomicUsize::new(0),
             latency: LatencyEstimate::new(FAST_SYNC),
@@ -385,6 +389,7 @@ struct Log {
     file: Arc<LogFile>,
     /// A description of its own, for syncfs(2) ([`whole`]).
     source: OwnedFd,
+    at_once: Option<Arc<AtOnce>>,
     /// Held by the thread that executes a command.
     turn: Mutex<()>,
     /// Number of commands queued for the thread and not executed yet.
@@ -397,6 +402,7 @@ impl Log {
     fn execute(&self, command: LogJob, busy_poll: bool) -> (IoId, Result<(), ErrorKind>) {
         let (io, result) = match command {
             LogJob::Write(io, commit) => {
+                self.sync_at_once();
                 let start = Instant::now();
                 let written = self.file.write_by(&commit, busy_poll);
                 // Long writes are slow on any device.
@@ -418,6 +424,18 @@ impl Log {
             tracing::error!("the log {log} failed: {error}; no fsync succeeds any more");
         }
         (io, result.map_err(|_| ErrorKind::Io))
+    }
+
+    fn has_unsynced(&self) -> bool {
+        self.at_once.as_ref().is_some_and(|at_once| at_once.is_unsynced())
+    }
+
+    /// Home is synced before the log is written, if it was changed at once.
+    fn sync_at_once(&self) {
+        if let Some(at_once) = self.at_once.as_ref().filter(|at_once| at_once.is_unsynced()) {
+            // If that fails, what is in the group is written all the same. No sync is acknowledged until home was synced.
+            let _ = at_once.sync(at_once.failures());
+        }
     }
 }
 
@@ -487,6 +505,8 @@ impl LogThread {
         };
         if may_block
             && matches!(job, LogJob::Write(..))
+            // Home is synced first, which may take long.
+            && !self.log.has_unsynced()
             && let Ok(_turn) = self.log.turn.try_lock()
             && self.log.queued.load(Ordering::Acquire) == 0
             && self.log.latency.should_wait()
@@ -703,7 +723,7 @@ mod tests {
             RedoLog::open(file, [7; 16], fixture.source.as_fd(), NODE_FIRST).unwrap()
         };
         drop(LogFile::create(&fixture.place(), LOG_BYTES_MIN, [7; 16]).unwrap());
-        let failed = open().start(Box::new(|_, _| {})).unwrap();
+        let failed = open().start(None, Box::new(|_, _| {})).unwrap();
         // A checkpoint that the log may or may not have.
         let superblock = failed.log.file.superblock().unwrap().unwrap();
         let next = Superblock { generation: superblock.generation + 1, ..superblock };
@@ -734,8 +754,9 @@ mod tests {
         let (file, _) = LogFile::create(&path, LOG_BYTES_MIN, [7; 16]).unwrap();
         let log = RedoLog::open(file, [7; 16], source.as_fd(), NODE_FIRST).unwrap();
         let (sender, ended) = mpsc::channel();
-        let log =
-            log.start(Box::new(move |io, result| sender.send((io, result)).unwrap())).unwrap();
+        let log = log
+            .start(None, Box::new(move |io, result| sender.send((io, result)).unwrap()))
+            .unwrap();
         // At a place that no test reads.
         let write = |io| LogCommand::Write {
             io: IoId(io),

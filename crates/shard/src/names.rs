@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use weir_engine::{Error, ErrorKind, FileId, NotLogged, Outcome};
+use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome};
 use weir_log::{Lsn, Record};
 
 use crate::core::Thread;
@@ -75,6 +75,11 @@ impl Shard {
     /// Makes all records of names durable that were appended, and then runs `done`.
     pub fn commit_names(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.commit_names_by(Thread::Syncer, done);
+    }
+
+    /// As [`Shard::commit_names`], as a sync that a program asked for: what home was given at once is durable, too.
+    pub fn sync_names(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        self.commit_names(self.after_at_once(Durability::All, done));
     }
 
     /// As [`Shard::commit_names`], for a caller that may hold locks which continuations take: `done` is run at once if

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use weir_backend::{Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind};
+use weir_backend::{
+    AtOnce, Changing, Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind,
+};
 use weir_engine::{
     Config, ConfigError, DataState, Durability, Engine, Error, ErrorCursor, ErrorKind, FileId,
     FramePool, FreezeEnd, FreezeScope, HomeAttributes, Order, Outcome, PAGE_BYTES, ReadData, Stats,
@@ -103,8 +105,8 @@ pub struct Shard {
     whole: Arc<WholeSync>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
-    /// Everything is logged before it goes home.
-    ordered: bool,
+    /// Where everything is logged before it goes home: what home was given at once all the same.
+    at_once: Option<Arc<AtOnce>>,
     /// The requested memory, bytes.
     memory_bytes_max: u64,
     /// How recovery finds files.
@@ -166,7 +168,9 @@ impl Shard {
             let thread = thread::Builder::new().name("weir-frames".to_owned());
             thread.spawn(prepare).map_err(StartError::Backend)?;
         }
-        let order = config.order;
+        let ordered = config.order == Order::All && log.is_some();
+        let at_once = ordered.then(|| AtOnce::new(source)).transpose();
+        let at_once = at_once.map_err(StartError::Backend)?.map(Arc::new);
         let mut engine = Engine::new(config, pool.clone())?;
         if let Some(log) = &log {
             engine.start_log(log.writer());
@@ -177,7 +181,7 @@ impl Shard {
             source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
             whole: Arc::new(WholeSync::new(source).map_err(StartError::Backend)?),
             log: log.as_ref().map(RedoLog::name),
-            ordered: order == Order::All && log.is_some(),
+            at_once: at_once.clone(),
             memory_bytes_max: asked,
             naming: Naming::of(source).map_err(StartError::Backend)?,
             by_number: AtomicBool::new(false),
@@ -195,7 +199,7 @@ impl Shard {
                     core.log_completed(io, result);
                 }
             };
-            let thread = log.start(Box::new(ended)).map_err(StartError::Backend)?;
+            let thread = log.start(at_once, Box::new(ended)).map_err(StartError::Backend)?;
             shard.core.log.set(thread).expect("the log is started once");
         }
         let core = Arc::clone(&shard.core);
@@ -571,6 +575,7 @@ impl Shard {
         if durability != Durability::None {
             self.note_attributes(file);
         }
+        let done = self.after_at_once(durability, done);
         let answered = self.core.event(Thread::Caller, |state, since| {
             let request = state.pending.next_id();
             match call(&mut state.engine, request, since) {
@@ -637,6 +642,7 @@ impl Shard {
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
         self.note_attributes(file);
+        let done = self.after_at_once(durability, done);
         self.sync_by(done, |engine, request, now| engine.sync(request, file, durability, now));
     }
 
@@ -763,7 +769,35 @@ impl Shard {
 
     /// Whether everything is logged before it goes home.
     pub fn is_ordered(&self) -> bool {
-        self.ordered
+        self.at_once.is_some()
+    }
+
+    /// Home is about to be changed at once, not by way of the log, until the guard is dropped. Where everything is in one order,
+    /// what is logged or synced after that is durable only when home was synced.
+    pub fn change_home(&self) -> Option<Changing> {
+        self.at_once.as_ref().map(AtOnce::change)
+    }
+
+    /// The continuation of a sync, or durable write, that begins now: it is run when what home was given at once before is
+    /// durable, too.
+    pub(crate) fn after_at_once(
+        &self,
+        durability: Durability,
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) -> impl FnOnce(Result<(), Error>) + Send + 'static {
+        let at_once = self.at_once.as_ref().filter(|_| durability != Durability::None);
+        let waits = at_once
+            .filter(|at_once| at_once.is_unsynced())
+            .map(|at_once| (Arc::clone(at_once), at_once.failures(), Arc::clone(&self.core)));
+        move |synced: Result<(), Error>| match waits.filter(|(at_once, ..)| at_once.is_unsynced()) {
+            // The group that the sync waited for was written after a sync of home, unless there was none.
+            Some((at_once, failures, core)) if synced.is_ok() => {
+                core.directory.defer(Box::new(move || {
+                    done(at_once.sync(failures).map_err(Error::Home));
+                }));
+            }
+            _ => done(synced),
+        }
     }
 
     /// The engine's counters and gauges.

@@ -46,8 +46,8 @@ impl FileSystem {
             Err(errno) => return done(Err(errno)),
         };
         if inode.device() != self.device {
-            // Home gets them at once.
-            self.commit_before_home();
+            // Home gets them at once, later in this call.
+            drop(self.commit_before_home());
         }
         let fs = Arc::clone(self);
         let (caller, of) = (*caller, Arc::clone(&inode));
@@ -102,6 +102,7 @@ impl FileSystem {
         if self.set_behind(inode, set)? {
             return Ok(());
         }
+        let _changing = self.shard.change_home();
         self.set_owner(inode, set)?;
         self.set_mode(inode, set)?;
         self.set_times(inode, set)?;

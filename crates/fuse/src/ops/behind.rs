@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::FileType;
-use weir_backend::error_kind;
 use weir_backend::home_names::{Looked, Status, is_plain};
+use weir_backend::{Changing, error_kind};
 use weir_engine::Durability;
 use weir_names::command::SetTime;
 use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused, Until};
@@ -143,18 +143,21 @@ impl FileSystem {
     }
 
     /// Waits until home has what programs see under a name, so that home can be asked to change it. From then on home is
-    /// asked what is there.
-    pub(crate) fn name_at_home(self: &Arc<Self>, at: names::Place<'_>) -> Result<(), Errno> {
-        let Some(behind) = &self.write_behind else { return Ok(()) };
+    /// asked what is there. Home changes until what is returned is dropped.
+    pub(crate) fn name_at_home(
+        self: &Arc<Self>,
+        at: names::Place<'_>,
+    ) -> Result<Option<Changing>, Errno> {
+        let Some(behind) = &self.write_behind else { return Ok(None) };
         let at = place(at)?;
         let is_known = behind.lock().tree.kind(at.parent()).is_some();
         if is_known {
             behind.wait(&Awaited::Entry(at.clone()))?;
         }
-        self.free_log_of_names()?;
+        let changing = self.free_log_of_names()?;
         behind.home_is_changed();
         behind.lock().tree.forget(&at);
-        Ok(())
+        Ok(changing)
     }
 
     /// Waits until home has all names of a file that is about to lose one there: what has none is gone.
@@ -170,26 +173,26 @@ impl FileSystem {
     }
 
     /// A name or an attribute is about to be changed at home without the log: no record of names that is there now may be
-    /// replayed after that. Blocks for a sync of home if there is one.
+    /// replayed after that. Blocks for a sync of home if there is one. Home changes until what is returned is dropped.
     ///
     /// # Errors
     /// Why home refuses what was logged, or cannot be synced.
-    pub(crate) fn free_log_of_names(self: &Arc<Self>) -> Result<(), Errno> {
+    pub(crate) fn free_log_of_names(self: &Arc<Self>) -> Result<Option<Changing>, Errno> {
         self.free_log_of_all_names()?;
-        self.commit_before_home();
-        Ok(())
+        Ok(self.commit_before_home())
     }
 
     /// Something is about to be changed at home at once: where everything is in one order, what was changed before, data too, is
-    /// committed. Blocks for that.
-    pub(crate) fn commit_before_home(&self) {
+    /// committed. Blocks for that. What is committed later comes after the change, which lasts until what is returned is dropped.
+    pub(crate) fn commit_before_home(&self) -> Option<Changing> {
         if !self.shard.is_ordered() {
-            return;
+            return None;
         }
         let (sender, committed) = channel();
         self.shard.commit_names(move |result| sender.send(result).unwrap_or(()));
         // If the log fails, home gets it without.
         let _ = committed.recv();
+        self.shard.change_home()
     }
 
     fn free_log_of_all_names(self: &Arc<Self>) -> Result<(), Errno> {
@@ -919,7 +922,7 @@ impl FileSystem {
             // It cannot be logged.
             Err(Unchanged::Refused(Refused::Unknown)) => {
                 behind.wait(&Awaited::Node(inode.node()))?;
-                self.free_log_of_names()?;
+                let _then_changed = self.free_log_of_names()?;
                 Ok(false)
             }
             set => Ok(set.map(|()| true)?),

@@ -171,7 +171,7 @@ impl FileSystem {
             return self.sync_directory_at_home(node, done);
         };
         if behind.has_all_logged(node) {
-            return self.shard.commit_names(move |committed| done(committed.map_err(Errno::from)));
+            return self.shard.sync_names(move |committed| done(committed.map_err(Errno::from)));
         }
         let fs = Arc::clone(self);
         let of = Arc::clone(self);
@@ -182,7 +182,7 @@ impl FileSystem {
             }
             done(synced);
         };
-        self.shard.commit_names(move |committed| match committed {
+        self.shard.sync_names(move |committed| match committed {
             Ok(()) => fs.sync_directory_at_home(node, synced),
             Err(error) => synced(Err(error.into())),
         });

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::FileType;
+use weir_backend::Changing;
 use weir_backend::home_names::{HomeCommand, Looked, Status, read_link};
 use weir_engine::FileId;
 use weir_names::Way;
@@ -142,7 +143,7 @@ impl FileSystem {
         if let Some(made) = self.make_behind(caller, new, kind, mode, umask) {
             return self.attributes(&*made?);
         }
-        let directory = self.directory_at_home(new)?;
+        let (directory, _changing) = self.directory_at_home(new)?;
         let (at, creator) = (entry(&directory, new.name)?, caller.creator(umask));
         self.make(&directory, new, NameCommand::MakeNode { at, mode, device, creator })
     }
@@ -158,7 +159,7 @@ impl FileSystem {
         if let Some(made) = self.make_behind(caller, new, Kind::Directory, mode, umask) {
             return self.attributes(&*made?);
         }
-        let directory = self.directory_at_home(new)?;
+        let (directory, _changing) = self.directory_at_home(new)?;
         let (at, creator) = (entry(&directory, new.name)?, caller.creator(umask));
         self.make(&directory, new, NameCommand::MakeDirectory { at, mode, creator })
     }
@@ -174,7 +175,7 @@ impl FileSystem {
         if let Some(made) = self.make_behind(caller, new, kind, 0, 0) {
             return self.attributes(&*made?);
         }
-        let directory = self.directory_at_home(new)?;
+        let (directory, _changing) = self.directory_at_home(new)?;
         let (at, creator) = (entry(&directory, new.name)?, caller.creator(0));
         self.make(&directory, new, NameCommand::MakeSymlink { at, target, creator })
     }
@@ -203,7 +204,7 @@ impl FileSystem {
         if let Some(linked) = linked {
             return self.attributes(&*linked?);
         }
-        let directory = self.directory_at_home(new)?;
+        let (directory, _changing) = self.directory_at_home(new)?;
         self.wait_until_at_home(&inode)?;
         let step = Step { node, from: None, to: Some(place(new)?) };
         // While its open state is locked it is not closed, which drops what is not home of it.
@@ -271,12 +272,16 @@ impl FileSystem {
         self.inode(new.parent)
     }
 
-    /// The directory a name is to be made in at home, which has what programs see under the name.
-    pub(crate) fn directory_at_home(self: &Arc<Self>, new: Place<'_>) -> Result<Arc<Inode>, Errno> {
+    /// The directory a name is to be made in at home, which has what programs see under the name, and as
+    /// [`FileSystem::name_at_home`].
+    pub(crate) fn directory_at_home(
+        self: &Arc<Self>,
+        new: Place<'_>,
+    ) -> Result<(Arc<Inode>, Option<Changing>), Errno> {
         let directory = self.directory_for(new)?;
         self.attributes_at_home(&directory)?;
-        self.name_at_home(new)?;
-        Ok(directory)
+        let changing = self.name_at_home(new)?;
+        Ok((directory, changing))
     }
 
     /// unlink(2).
@@ -308,12 +313,11 @@ impl FileSystem {
         if let Some(removed) = self.remove_behind(at, is_directory) {
             return removed;
         }
-        let waited = self.inode_at_home(parent).and_then(|directory| {
-            self.name_at_home(at)?;
-            Ok(directory)
-        });
-        let directory = match waited {
-            Ok(directory) => directory,
+        let waited = self
+            .inode_at_home(parent)
+            .and_then(|directory| Ok((directory, self.name_at_home(at)?)));
+        let (directory, _changing) = match waited {
+            Ok(waited) => waited,
             Err(errno) => {
                 return self.remove_without_room(at, is_directory).unwrap_or(Err(errno));
             }
@@ -384,7 +388,8 @@ impl FileSystem {
         {
             return done(renamed);
         }
-        if let Err(errno) = self.name_at_home(from).and_then(|()| self.name_at_home(to)) {
+        // Renaming waits for the new name again before home is changed.
+        if let Err(errno) = self.name_at_home(from).and_then(|_| self.name_at_home(to)) {
             return done(Err(errno));
         }
         let dirty = self.dirty_and_replacing(from, to);
@@ -440,7 +445,7 @@ impl FileSystem {
         flags: u32,
     ) -> Result<(), Errno> {
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
-        let destination = self.directory_at_home(to)?;
+        let (destination, _changing) = self.directory_at_home(to)?;
         let source = self.inode_at_home(from.parent)?;
         let moved = self.known_by(&source, from.name);
         let replaced = self.known_by(&destination, to.name);

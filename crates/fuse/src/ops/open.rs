@@ -277,7 +277,7 @@ impl FileSystem {
             Some(made) => return made,
             None => {}
         }
-        let directory = self.directory_at_home(new)?;
+        let (directory, _changing) = self.directory_at_home(new)?;
         self.wait_for_descriptors(false);
         for _ in 0..CREATE_ATTEMPTS {
             match self.create_file(caller, &directory, new.name, mode, umask) {

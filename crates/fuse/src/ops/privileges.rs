@@ -73,6 +73,7 @@ impl FileSystem {
         if let Ok(at_home) = inode.path_fd()
             && get_xattr(at_home, name, 0).is_ok()
         {
+            let _changing = self.shard.change_home();
             let remove = NameCommand::RemoveXattr { inode: at_home, name };
             changed |= self.home.execute(remove).is_ok();
         }

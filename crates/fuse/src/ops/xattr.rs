@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use weir_backend::Changing;
 use weir_backend::home_names::{self, Value};
 use weir_engine::DataState;
 use weir_names::command::NameCommand;
@@ -110,17 +111,22 @@ impl FileSystem {
             Ok(inode) => inode,
             Err(errno) => return done(Err(errno)),
         };
-        if let Err(errno) = self.before_attribute_changes(&inode, name) {
-            return done(Err(errno));
-        }
+        let changing = match self.before_attribute_changes(&inode, name) {
+            Ok(changing) => changing,
+            Err(errno) => return done(Err(errno)),
+        };
         if name != CAPABILITIES {
-            return done(self.set_xattr_at_home(&inode, caller, name, value, flags));
+            let set = self.set_xattr_at_home(&inode, caller, name, value, flags);
+            drop(changing);
+            return done(set);
         }
         let (caller, value) = (*caller, value.to_owned());
         let name = name.to_owned();
         let (fs, of) = (Arc::clone(self), Arc::clone(&inode));
         self.when_home(&inode, move || {
-            done(fs.set_xattr_at_home(&of, &caller, &name, &value, flags));
+            let set = fs.set_xattr_at_home(&of, &caller, &name, &value, flags);
+            drop(changing);
+            done(set);
         });
     }
 
@@ -166,20 +172,19 @@ impl FileSystem {
     }
 
     /// An attribute is about to be set at home, or removed. If it is an ACL or capabilities, home has the permissions that were
-    /// set before, and no record of these is replayed after that.
+    /// set before, and no record of these is replayed after that. As [`FileSystem::commit_before_home`].
     fn before_attribute_changes(
         self: &Arc<Self>,
         inode: &Inode,
         name: &OsStr,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<Changing>, Errno> {
         if name == DEFAULT_ACL {
             // From here on, what is made at home may inherit it.
             inode.set_not_plain();
         }
-        let Some(behind) = &self.write_behind else { return Ok(()) };
+        let Some(behind) = &self.write_behind else { return Ok(None) };
         if name != DEFAULT_ACL && name != ACCESS_ACL && name != CAPABILITIES {
-            self.commit_before_home();
-            return Ok(());
+            return Ok(self.commit_before_home());
         }
         behind.wait(&Awaited::Node(inode.node()))?;
         self.free_log_of_names()
@@ -197,7 +202,7 @@ impl FileSystem {
             return Ok(());
         }
         let inode = self.inode_at_home(node)?;
-        self.before_attribute_changes(&inode, name)?;
+        let _changing = self.before_attribute_changes(&inode, name)?;
         self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd()?, name })?;
         self.changed_at_home(&inode);
         Ok(())
