@@ -201,11 +201,14 @@ impl FileSystem {
         };
         let Some(upto) = behind.last_change_logged() else { return Ok(()) };
         // What home refuses then is known at once.
-        self.settle_names_until(behind, Until { lsn: upto, retry: 0 })?;
+        let until = Until { lsn: upto, retry: 0 };
+        self.settle_names_until(behind, until)?;
         behind.renew_places(&self.inodes)?;
         behind.commit_soon();
         let mut pause = Duration::ZERO;
         while !self.shard.free_names_log(upto) {
+            // Home may have been found changed since, and refuse what was there.
+            behind.is_settled(until)?;
             if !pause.is_zero() {
                 // Data is logged, too: it is brought home.
                 let (sender, synced) = channel();

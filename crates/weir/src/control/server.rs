@@ -98,12 +98,12 @@ impl Responder {
 impl Server {
     /// Creates the socket for the mount with this device number.
     pub fn bind(device: Device) -> io::Result<Server> {
-        Server::bind_in(place::directory()?, device)
+        Server::bind_in(place::directory()?, device, std::process::id())
     }
 
-    fn bind_in(directory: PathBuf, device: Device) -> io::Result<Server> {
+    fn bind_in(directory: PathBuf, device: Device, process: u32) -> io::Result<Server> {
         let path = directory.join(place::socket_name(device));
-        let by_process = directory.join(place::process_name(std::process::id()));
+        let by_process = directory.join(place::process_name(process));
         let mut place = SocketPlace { directory, path, by_process, identity: None };
         let listener = place.bind()?;
         Ok(Server { listener: Some(listener), _place: place })
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn requests_are_answered_and_invalid_ones_are_refused() {
         let directory = scratch("answers");
-        let mut server = Server::bind_in(directory.clone(), DEVICE).unwrap();
+        let mut server = Server::bind_in(directory.clone(), DEVICE, std::process::id()).unwrap();
         server
             .start(|request, responder| {
                 responder.send(&match request {
@@ -220,8 +220,9 @@ mod tests {
     #[test]
     fn a_name_taken_over_is_not_removed() {
         let directory = scratch("takeover");
-        let earlier = Server::bind_in(directory.clone(), DEVICE).unwrap();
-        let later = Server::bind_in(directory.clone(), DEVICE).unwrap();
+        let earlier = Server::bind_in(directory.clone(), DEVICE, 1).unwrap();
+        let later = Server::bind_in(directory.clone(), DEVICE, 2).unwrap();
+        assert!(UnixStream::connect(directory.join(place::process_name(1))).is_ok());
         drop(earlier);
         assert!(UnixStream::connect(directory.join(place::socket_name(DEVICE))).is_ok());
         drop(later);

@@ -82,9 +82,9 @@ fn signals_do_not_lose_what_cannot_go_home() {
     let daemon = scene.daemon();
     let logged = |text: &str| fs::read_to_string(scene.log()).unwrap().matches(text).count();
     signal(daemon, Signal::TERM);
-    wait_until("it says so", || logged("staying mounted") == 1);
+    wait_until("it says so", || logged("still mounted") == 1);
     signal(daemon, Signal::TERM);
-    wait_until("it says so again", || logged("staying mounted") == 2);
+    wait_until("it says so again", || logged("still mounted") == 2);
     assert!(runs(daemon) && scene.is_mounted());
     assert_eq!(scene.status()["stopping"], true);
     // A failed attempt does not cancel the signal.
