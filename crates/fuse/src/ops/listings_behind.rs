@@ -75,6 +75,8 @@ impl FileSystem {
     ) -> Result<bool, Errno> {
         let Some(behind) = &self.write_behind else { return Ok(false) };
         if from.cookie == 0 {
+            // What an earlier listing had is too old for this one.
+            drop(self.listings.window(from));
             behind.listers.used(directory.node());
             if !behind.knows_all(directory.node()) {
                 self.learn_names(directory);
