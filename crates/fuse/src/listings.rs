@@ -78,7 +78,7 @@ pub(crate) trait Listing {
     fn add_with(&mut self, entry: &Listed<'_>, attributes: &Attributes) -> bool;
 }
 
-/// Who reads a directory.
+/// The reader of a directory, as far as requests tell readers apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reader {
     /// A thread, where the kernel opens no directories.
@@ -102,7 +102,7 @@ impl Reader {
 pub(crate) struct Position {
     /// The directory.
     pub(crate) directory: NodeId,
-    /// Who reads it.
+    /// The thread or open description that reads it.
     pub(crate) reader: Reader,
     /// Home's cookie of the last entry listed, or 0.
     pub(crate) cookie: u64,

@@ -128,7 +128,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Whether at least so many entries were read that are not listed, or all that home has.
+    /// Whether `least` entries or more were read that are not listed yet, or home has no more.
     pub fn has_read_ahead(&self, least: usize) -> bool {
         self.has_ended || self.unlisted() >= least
     }

@@ -517,10 +517,8 @@ mod tests {
         bench.settle();
     }
 
-    #[test]
-    fn a_sync_of_everything_brings_home_what_it_can() {
-        let kind = crate::ErrorKind::Io;
-        let all = RequestId(3_000_000);
+    /// A file that home does not have yet, with data; a sync of everything, `all`, and a flush of the file wait for it.
+    fn unbound_and_waited_for(all: RequestId) -> Bench {
         let mut bench = Bench::with_log();
         bench.attach_unbound(UNBOUND);
         bench.engine.made_as(UNBOUND, 7);
@@ -528,6 +526,14 @@ mod tests {
         assert_eq!(bench.engine.sync_all(all, bench.now), Outcome::Pending);
         let flush = FreezeScope::unchanging(Some((0, u64::MAX)));
         assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, flush, bench.now), Outcome::Pending);
+        bench
+    }
+
+    #[test]
+    fn a_sync_of_everything_brings_home_what_it_can() {
+        let kind = crate::ErrorKind::Io;
+        let all = RequestId(3_000_000);
+        let mut bench = unbound_and_waited_for(all);
         bench.settle();
         bench.engine.sync_all_without_unbound(kind, bench.now);
         assert_eq!(run_while_all_fails(&mut bench), [(all, false)], "others wait for the file");
@@ -542,13 +548,7 @@ mod tests {
         let kind = crate::ErrorKind::Io;
         let (all, again) = (RequestId(3_000_000), RequestId(3_000_001));
         for log_fails in [false, true] {
-            let mut bench = Bench::with_log();
-            bench.attach_unbound(UNBOUND);
-            bench.engine.made_as(UNBOUND, 7);
-            bench.write(UNBOUND, 0, 10);
-            assert_eq!(bench.engine.sync_all(all, bench.now), Outcome::Pending);
-            let flush = FreezeScope::unchanging(Some((0, u64::MAX)));
-            assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, flush, bench.now), Outcome::Pending);
+            let mut bench = unbound_and_waited_for(all);
             if log_fails {
                 fail_log(&mut bench);
             }

@@ -199,7 +199,7 @@ impl Tree {
         self.queue.reports.take(places.chain([Part::Attributes(node)]), cursor)
     }
 
-    /// The same of a directory and the names in it, to whoever syncs it.
+    /// Why home refused attributes of a directory or a name in it, if nobody who synced it was told yet.
     pub fn take_refusal_in(&mut self, directory: NodeId) -> Option<HomeError> {
         let entry = self.queue.reports.take_in(directory);
         let itself = self.take_refusal(directory, &mut self.refusal_cursor());

@@ -110,7 +110,7 @@ fn bring_data_home(shard: &Arc<Shard>, is_refused: bool) -> Result<(), Error> {
     }
     let result = result.recv().expect("a shard answers every request before it is stopped");
     if is_refused && result.is_err() {
-        // What went home is durable all the same. Who needs that has asked for it.
+        // What went home is made durable all the same. If that fails, too: an error is reported in any case.
         let _ = shard.settle_home();
     }
     result
