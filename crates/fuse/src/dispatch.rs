@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
+use crate::inode::NodeId;
 use crate::listings::{Position, Reader};
 use crate::ops::names::{Found, Place};
 use crate::ops::open::Opened;
@@ -36,6 +37,9 @@ impl Call<'_> {
     fn run(self, operation: Operation<'_>) {
         let Call { fs, request, .. } = self;
         let (node, caller) = (request.header.node, &request.header.caller);
+        for directory in changes_names_in(node, &operation).into_iter().flatten() {
+            fs.will_change_names(directory);
+        }
         match operation {
             Operation::Read { .. }
             | Operation::Write { .. }
@@ -232,6 +236,21 @@ impl Call<'_> {
     }
 }
 
+/// The directories in which an operation on `node` changes names.
+fn changes_names_in(node: NodeId, operation: &Operation<'_>) -> [Option<NodeId>; 2] {
+    match operation {
+        Operation::Create { .. }
+        | Operation::MakeSymlink { .. }
+        | Operation::MakeNode { .. }
+        | Operation::MakeDirectory { .. }
+        | Operation::MakeLink { .. }
+        | Operation::Unlink { .. }
+        | Operation::RemoveDirectory { .. } => [Some(node), None],
+        Operation::Rename { new_parent, .. } => [Some(node), Some(*new_parent)],
+        _ => [None, None],
+    }
+}
+
 /// Answers a request that makes a file and opens it.
 fn created(
     fs: &Arc<FileSystem>,
@@ -262,12 +281,17 @@ fn list(
 ) -> Result<Body, Errno> {
     let len_max = len_max.min(WRITE_BYTES_MAX as usize);
     let mut names = Names::new(len_max);
-    if !with_attributes {
+    let listed = if with_attributes {
+        let valid = |attributes: &Attributes| valid(fs, attributes);
+        let mut listing = NamesAndAttributes { names, valid };
+        fs.list(from, &mut listing)?;
+        listing.names.into_body()
+    } else {
         fs.list(from, &mut names)?;
-        return Ok(names.into_body());
+        names.into_body()
+    };
+    if listed.len() == 0 {
+        fs.listings.ended(&from);
     }
-    let valid = |attributes: &Attributes| valid(fs, attributes);
-    let mut listing = NamesAndAttributes { names, valid };
-    fs.list(from, &mut listing)?;
-    Ok(listing.names.into_body())
+    Ok(listed)
 }

@@ -16,8 +16,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::fs::FileType;
@@ -32,6 +32,7 @@ use crate::errno::Errno;
 use crate::handle::Handles;
 use crate::inode::{DataNode, Inode, NodeId, OpenState, Seen};
 use crate::inodes::Inodes;
+use crate::kernel_cache::KernelCache;
 use crate::lane::Lane;
 use crate::listings::Listings;
 use crate::open_file::OpenFile;
@@ -97,6 +98,8 @@ pub(crate) struct FileSystem {
     pub(crate) closing: Closing,
     pub(crate) descriptors: Descriptors,
     pub(crate) reclaimer: Reclaimer,
+    /// The kernel's caches, while the connection is served.
+    pub(crate) kernel: OnceLock<Weak<KernelCache>>,
     /// Number of direct writes for which the kernel is dropping pages now.
     pub(crate) dropping: AtomicUsize,
     /// Programs may use files by shared memory.
@@ -152,6 +155,7 @@ impl FileSystem {
             closing: Closing::new(descriptors.closing_max()),
             descriptors,
             reclaimer,
+            kernel: OnceLock::new(),
             dropping: AtomicUsize::new(0),
             requests: Arc::new(Requests::new()),
             write_behind,

@@ -1,7 +1,8 @@
 //! Invalidating the kernel's caches of names, attributes, pages and listings.
 //!
 //! Only for the reclaimer's thread: each call may wait for a kernel lock that is held until a request to the daemon has
-//! been answered.
+//! been answered. One call does not: while a request that changes the names in a directory is served, the kernel holds the
+//! directory's lock, so that no program reads its listing, and the listing can be dropped by the thread that serves the request.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -7,6 +7,11 @@
 //! seconds, because another change might leave the same modification time. In a mount without a timeout for names,
 //! directories are opened, and no listing is cached.
 //!
+//! The kernel goes on filling its cache where a listing that was not finished has left it, also if the directory has changed
+//! since. Once another listing has filled it up to the end, every listing that is under way continues in the cache, also one
+//! that began after the change, and would miss what that made (`fuse_readdir_cached`, fs/fuse/readdir.c). So a listing that may be
+//! cached in part is dropped before the directory is changed.
+//!
 //! Positions are home's own cookies. So telldir(3), seekdir(3) and rewinddir(3) work. A cursor ([`Cursor`]) is home's stream,
 //! kept from one request to the next, also at the end, where the kernel asks once more. It remembers its last answer, of which
 //! a program with a small buffer takes a part only, and everything that it has read ahead. A new one is opened for a position
@@ -15,7 +20,8 @@
 //! Where home does not have all names as they are, Weir puts the listing together ([`crate::ops`]'s `listings_behind`). Its
 //! [`Window`] is kept for the same reader.
 //!
-//! Owns the cursors and windows, and the times when listings are to be dropped. Lock order: each lock is taken alone.
+//! Owns the cursors and windows, and what the kernel may have cached and when it is to drop that. Lock order: each lock is
+//! taken alone.
 //!
 //! Invariants:
 //! - a cursor continues only listings of the reader that it was made for, because the entries that it has read may be too
@@ -47,6 +53,9 @@ const WINDOWS_MAX: usize = 4;
 const CURSOR_IDLE: Duration = Duration::from_secs(60);
 /// Listings kept by the kernel before all are dropped early: a few megabytes here.
 const KEPT_MAX: usize = 1 << 16;
+/// Most readers of a directory of which it is known that they have begun. If these all come to the end, the kernel has all of
+/// the listing, whatever others do.
+const BEGUN_MAX: usize = 8;
 /// If a directory was not changed for longer than this, every later change shows in its times, even on a file system
 /// with a coarse clock.
 pub(crate) const SETTLED: Duration = Duration::from_secs(2);
@@ -109,7 +118,7 @@ pub(crate) struct Position {
 }
 
 /// A listing that the kernel keeps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Kept {
     /// When it is to be dropped.
     due: Instant,
@@ -117,6 +126,8 @@ struct Kept {
     last: Instant,
     /// It was dropped while it was being listed, and is dropped again unless a new listing has begun.
     again: bool,
+    /// Readers that have begun a listing and did not come to its end. While there are any, the kernel may have a part of it.
+    begun: Vec<Reader>,
 }
 
 #[derive(Debug, Default)]
@@ -242,45 +253,73 @@ impl Listings {
         !std::mem::replace(&mut state.watched, true)
     }
 
-    /// Notes that entries of a directory are about to be listed from `cookie` on, and that the kernel may cache them for
-    /// `time`. Returns the same as [`Listings::put`].
+    /// Notes that entries of a directory are about to be listed, and that the kernel may cache them for `time`. Returns the same
+    /// as [`Listings::put`].
     #[must_use]
-    pub(crate) fn keep(&self, directory: NodeId, cookie: u64, time: Duration) -> bool {
+    pub(crate) fn keep(&self, from: &Position, time: Duration) -> bool {
         let now = Instant::now();
-        let new = Kept { due: now + time, last: now, again: false };
+        let due = now + time;
+        let begins = from.cookie == 0;
         let mut state = self.state();
-        let kept = state.kept.entry(directory).or_insert(new);
-        *kept = match kept.again && cookie == 0 {
-            true => new,
-            false => Kept { due: kept.due.min(new.due), last: now, ..*kept },
-        };
+        let new = || Kept { due, last: now, again: false, begun: Vec::new() };
+        let kept = state.kept.entry(from.directory).or_insert_with(new);
+        kept.last = now;
+        if kept.again && begins {
+            (kept.due, kept.again) = (due, false);
+        }
+        kept.due = kept.due.min(due);
+        if begins && kept.begun.len() < BEGUN_MAX && !kept.begun.contains(&from.reader) {
+            kept.begun.push(from.reader);
+        }
         !std::mem::replace(&mut state.watched, true)
     }
 
-    /// Closes idle cursors, forgets idle windows, and returns the directories whose listings the kernel must drop now. False if
-    /// no cursor, window or listing is left: [`Listings::keep`] or [`Listings::put`] says when to call this again.
-    pub(crate) fn expire(&self, now: Instant) -> (Vec<NodeId>, bool) {
+    /// A reader is told that the directory ends here.
+    pub(crate) fn ended(&self, at: &Position) {
+        if let Some(kept) = self.state().kept.get_mut(&at.directory) {
+            kept.begun.retain(|reader| *reader != at.reader);
+        }
+    }
+
+    /// A directory is about to change. Says whether the kernel must drop its listing before, because it may have a part of it.
+    pub(crate) fn will_change(&self, directory: NodeId) -> bool {
         let mut state = self.state();
-        let State { cursors, windows, kept, watched } = &mut *state;
+        let kept = state.kept.get_mut(&directory);
+        kept.is_some_and(|kept| !std::mem::take(&mut kept.begun).is_empty())
+    }
+
+    /// Closes idle cursors, forgets idle windows, and returns the directories whose listings the kernel must drop now: then
+    /// [`Listings::dropped`] is to be called.
+    pub(crate) fn due(&self, now: Instant) -> Vec<NodeId> {
+        let mut state = self.state();
+        let State { cursors, windows, kept, .. } = &mut *state;
         windows.retain(|(.., used)| now.saturating_duration_since(*used) < CURSOR_IDLE);
         cursors.retain(|_, here| {
             here.retain(|(_, used)| now.saturating_duration_since(*used) < CURSOR_IDLE);
             !here.is_empty()
         });
         let too_many = kept.len() > KEPT_MAX;
-        let mut dropped = Vec::new();
-        kept.retain(|&directory, kept| {
-            if !too_many && kept.due > now {
-                return true;
+        let is_due = |kept: &Kept| too_many || kept.due <= now;
+        kept.iter().filter(|(_, kept)| is_due(kept)).map(|(directory, _)| *directory).collect()
+    }
+
+    /// The kernel has dropped the listings that were due at `now`. False if no cursor, window or listing is left:
+    /// [`Listings::keep`] or [`Listings::put`] says when to ask again.
+    pub(crate) fn dropped(&self, now: Instant, dropped: &[NodeId]) -> bool {
+        let mut state = self.state();
+        let State { cursors, windows, kept, watched } = &mut *state;
+        let too_many = kept.len() > KEPT_MAX;
+        for directory in dropped {
+            let Some(listing) = kept.get_mut(directory) else { continue };
+            // The kernel may have been adding entries to its cache just then: the listing is dropped once more later.
+            let since = now.checked_duration_since(listing.last);
+            match since.is_none_or(|since| since < SETTLED && !too_many) {
+                true => (listing.due, listing.again) = (now + SETTLED, true),
+                false => drop(kept.remove(directory)),
             }
-            dropped.push(directory);
-            // The kernel may be adding the entries to its cache right now: the listing is dropped once more later.
-            let listed_now = now.saturating_duration_since(kept.last) < SETTLED;
-            (kept.due, kept.again) = (now + SETTLED, true);
-            listed_now && !too_many
-        });
+        }
         *watched = !cursors.is_empty() || !windows.is_empty() || !kept.is_empty();
-        (dropped, *watched)
+        *watched
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -323,6 +362,53 @@ mod tests {
 
     fn position(thread: u32, cookie: u64) -> Position {
         Position { directory: NodeId(7), reader: Reader::Thread(thread), cookie }
+    }
+
+    fn at(directory: u64, cookie: u64) -> Position {
+        Position { directory: NodeId(directory), ..position(1, cookie) }
+    }
+
+    fn expire(listings: &Listings, now: Instant) -> (Vec<NodeId>, bool) {
+        let due = listings.due(now);
+        let is_watched = listings.dropped(now, &due);
+        (due, is_watched)
+    }
+
+    #[test]
+    fn a_listing_that_nobody_has_finished_is_dropped_before_a_change() {
+        let listings = Listings::default();
+        let begins = |reader| {
+            let _ = listings.keep(&position(reader, 0), SECOND);
+        };
+        assert!(!listings.will_change(NodeId(7)), "nobody has listed it");
+        begins(1);
+        begins(2);
+        assert!(!listings.will_change(NodeId(8)), "another directory");
+        listings.ended(&position(2, 55));
+        assert!(listings.will_change(NodeId(7)), "one has not come to the end");
+        assert!(!listings.will_change(NodeId(7)), "the kernel has dropped it");
+        let _ = listings.keep(&position(1, 55), SECOND);
+        assert!(
+            !listings.will_change(NodeId(7)),
+            "what begins later than at the beginning is not cached"
+        );
+        begins(1);
+        begins(1);
+        listings.ended(&position(1, 55));
+        assert!(!listings.will_change(NodeId(7)), "the kernel has all of it");
+    }
+
+    #[test]
+    fn a_listing_that_begins_while_the_kernel_drops_an_old_one_is_known() {
+        let listings = Listings::default();
+        let _ = listings.keep(&position(1, 0), SECOND);
+        let now = Instant::now() + 9 * SECOND;
+        let due = listings.due(now);
+        assert_eq!(due, [NodeId(7)]);
+        assert!(listings.will_change(NodeId(7)), "it is not known to be dropped yet");
+        listings.state().kept.get_mut(&NodeId(7)).unwrap().last = now + SECOND;
+        assert!(listings.dropped(now, &due));
+        assert_eq!(listings.due(now + SETTLED), [NodeId(7)]);
     }
 
     #[test]
@@ -408,7 +494,7 @@ mod tests {
             let _ = listings.put(&position(reader, 0), cursor);
         }
         assert_eq!(listings.state().cursors.values().map(Vec::len).sum::<usize>(), CURSORS_MAX);
-        let (dropped, watched) = listings.expire(Instant::now() + CURSOR_IDLE);
+        let (dropped, watched) = expire(&listings, Instant::now() + CURSOR_IDLE);
         assert!(dropped.is_empty() && !watched);
         assert!(listings.state().cursors.is_empty());
     }
@@ -427,45 +513,45 @@ mod tests {
             let _ = listings.put_window(&position(reader, 0), window());
         }
         assert!(listings.window(&position(0, 5)).is_none() && listings.state().windows.len() == 4);
-        assert_eq!(listings.expire(Instant::now() + CURSOR_IDLE), (vec![], false));
+        assert_eq!(expire(&listings, Instant::now() + CURSOR_IDLE), (vec![], false));
         assert!(listings.state().windows.is_empty());
     }
 
     #[test]
     fn kept_listings_are_dropped_when_they_are_due() {
         let listings = Listings::default();
-        assert!(listings.keep(NodeId(7), 0, 10 * SECOND));
-        assert!(!listings.keep(NodeId(8), 0, SETTLED));
+        assert!(listings.keep(&at(7, 0), 10 * SECOND));
+        assert!(!listings.keep(&at(8, 0), SETTLED));
         let now = Instant::now();
-        assert_eq!(listings.expire(now), (vec![], true));
-        assert_eq!(listings.expire(now + 3 * SECOND), (vec![NodeId(8)], true));
-        assert_eq!(listings.expire(now + 11 * SECOND), (vec![NodeId(7)], false));
-        assert!(listings.keep(NodeId(7), 0, SECOND), "it is to be watched again");
+        assert_eq!(expire(&listings, now), (vec![], true));
+        assert_eq!(expire(&listings, now + 3 * SECOND), (vec![NodeId(8)], true));
+        assert_eq!(expire(&listings, now + 11 * SECOND), (vec![NodeId(7)], false));
+        assert!(listings.keep(&at(7, 0), SECOND), "it is to be watched again");
     }
 
     #[test]
     fn a_listing_dropped_while_it_is_sent_is_dropped_again() {
         let listings = Listings::default();
-        let _ = listings.keep(NodeId(7), 0, Duration::ZERO);
+        let _ = listings.keep(&at(7, 0), Duration::ZERO);
         let now = Instant::now();
-        assert_eq!(listings.expire(now), (vec![NodeId(7)], true));
-        assert_eq!(listings.expire(now + SETTLED), (vec![NodeId(7)], false));
+        assert_eq!(expire(&listings, now), (vec![NodeId(7)], true));
+        assert_eq!(expire(&listings, now + SETTLED), (vec![NodeId(7)], false));
         // Unless a new one has begun, which takes its place.
-        let _ = listings.keep(NodeId(7), 0, Duration::ZERO);
+        let _ = listings.keep(&at(7, 0), Duration::ZERO);
         let now = Instant::now();
-        assert_eq!(listings.expire(now), (vec![NodeId(7)], true));
-        let _ = listings.keep(NodeId(7), 55, 10 * SECOND);
-        let _ = listings.keep(NodeId(7), 0, 10 * SECOND);
-        assert_eq!(listings.expire(now + SETTLED), (vec![], true));
+        assert_eq!(expire(&listings, now), (vec![NodeId(7)], true));
+        let _ = listings.keep(&at(7, 55), 10 * SECOND);
+        let _ = listings.keep(&at(7, 0), 10 * SECOND);
+        assert_eq!(expire(&listings, now + SETTLED), (vec![], true));
     }
 
     #[test]
     fn too_many_kept_listings_are_dropped_early() {
         let listings = Listings::default();
         for node in 0..=KEPT_MAX as u64 {
-            let _ = listings.keep(NodeId(node), 0, 3600 * SECOND);
+            let _ = listings.keep(&at(node, 0), 3600 * SECOND);
         }
-        let (dropped, watched) = listings.expire(Instant::now());
+        let (dropped, watched) = expire(&listings, Instant::now());
         let dropped: BTreeSet<u64> = dropped.iter().map(|node| node.0).collect();
         assert_eq!((dropped.len(), watched), (KEPT_MAX + 1, false));
     }

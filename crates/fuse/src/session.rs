@@ -156,7 +156,7 @@ pub fn mount(
         let connection = Connection::new(Arc::clone(&fs), device, threads.get(), queues)
             .map_err(MountError::Connection)?;
         let transport = connection.transport();
-        let kernel = connection.kernel_cache().map_err(MountError::Connection)?;
+        let kernel = connection.kernel_cache();
         let cleaner = {
             let fs = Arc::clone(&fs);
             Builder::new()

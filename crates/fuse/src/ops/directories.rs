@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
@@ -29,8 +29,20 @@ impl FileSystem {
     /// # Errors
     /// ENOSYS: the kernel does not send OPENDIR again, and caches listings.
     pub(crate) fn open_directory(&self) -> Result<u64, Errno> {
-        let keeps = self.listings.are_stateless() && !self.options.entry_timeout.is_zero();
-        if keeps { Err(Errno::ENOSYS) } else { Ok(self.listings.open()) }
+        if self.keeps_listings() { Err(Errno::ENOSYS) } else { Ok(self.listings.open()) }
+    }
+
+    fn keeps_listings(&self) -> bool {
+        self.listings.are_stateless() && !self.options.entry_timeout.is_zero()
+    }
+
+    /// The names in a directory are about to be changed for a request: the kernel drops a listing that it has a part of.
+    pub(crate) fn will_change_names(&self, directory: NodeId) {
+        if self.listings.will_change(directory)
+            && let Some(kernel) = self.kernel.get().and_then(Weak::upgrade)
+        {
+            kernel.drop_pages(directory);
+        }
     }
 
     /// Lists entries from a position on, until the listing is full or the directory ends.
@@ -41,7 +53,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let inode = self.inode(from.directory)?;
         // Before entries are read, since changes from here on may be missed.
-        self.keep_listing(&inode, from.cookie)?;
+        self.keep_listing(&inode, &from)?;
         let mut cursor = match self.listings.take(&from) {
             Some(cursor) => cursor,
             None if self.list_behind(&inode, &from, listing)? => return Ok(()),
@@ -65,8 +77,8 @@ impl FileSystem {
     }
 
     /// Makes sure that the kernel will drop the listing that is about to be sent.
-    fn keep_listing(self: &Arc<Self>, directory: &Inode, cookie: u64) -> Result<(), Errno> {
-        if !self.listings.are_stateless() {
+    fn keep_listing(self: &Arc<Self>, directory: &Inode, from: &Position) -> Result<(), Errno> {
+        if !self.keeps_listings() {
             return Ok(());
         }
         let changed = self.attributes(directory)?.ctime.tv_sec;
@@ -74,7 +86,7 @@ impl FileSystem {
         let is_settled = now.saturating_sub(changed) > SETTLED.as_secs().cast_signed();
         let time = self.options.entry_timeout;
         let time = if is_settled { time } else { time.min(SETTLED + Duration::from_millis(100)) };
-        if self.listings.keep(directory.node(), cookie, time) {
+        if self.listings.keep(from, time) {
             self.reclaimer.watch_listings();
         }
         Ok(())

@@ -25,9 +25,10 @@ impl ReclaimerQueue {
                 next_close = fs.close_clean().then(|| Instant::now() + CLOSE_INTERVAL);
             }
             if next_listings.is_some_and(|due| due <= now) {
-                let (due, watched) = fs.listings.expire(now);
-                due.into_iter().for_each(|directory| kernel.drop_pages(directory));
-                next_listings = watched.then(|| Instant::now() + LISTINGS_INTERVAL);
+                let due = fs.listings.due(now);
+                due.iter().for_each(|directory| kernel.drop_pages(*directory));
+                let is_watched = fs.listings.dropped(now, &due);
+                next_listings = is_watched.then(|| Instant::now() + LISTINGS_INTERVAL);
             }
             let next = [next_close, next_listings].into_iter().flatten().min();
             let job = match next {

@@ -23,6 +23,7 @@ pub const TESTS: &[Test] = &[
     ("directories_are_listed_without_being_opened", directories_are_listed_without_being_opened),
     ("without_timeouts_nothing_is_kept", without_timeouts_nothing_is_kept),
     ("many_threads_list_a_directory_that_changes", many_threads_list_a_directory_that_changes),
+    ("a_listing_is_not_continued_by_an_older_one", a_listing_is_not_continued_by_an_older_one),
     ("a_directorys_sync_is_not_its_files", a_directorys_sync_is_not_its_files),
 ];
 
@@ -223,6 +224,41 @@ fn without_timeouts_nothing_is_kept() {
         names_in(&fixture.at("dir"));
         fs::write(fixture.home("dir").join(name), b"").unwrap();
         assert!(names_in(&fixture.at("dir")).contains(&OsString::from(name)));
+    }
+}
+
+/// The kernel has a part of an old listing, which another listing completes. One that began in between continues in it.
+fn a_listing_is_not_continued_by_an_older_one() {
+    const FILES: usize = 40;
+    let fixture = Fixture::new();
+    for turn in ["made", "linked", "renamed", "made-as-a-directory"] {
+        let directory = fixture.at(turn);
+        fs::create_dir(&directory).unwrap();
+        for number in 0..FILES {
+            fs::write(directory.join(format!("old-{number}")), b"").unwrap();
+            fs::write(fixture.at(&format!("{turn}-{number}")), b"").unwrap();
+        }
+        let name = |number: usize| directory.join(format!("new-{number}"));
+        let unfinished = open_directory(&directory);
+        assert!(read(&unfinished, 30).len() < FILES);
+        for number in 0..FILES {
+            let other = fixture.at(&format!("{turn}-{number}"));
+            match turn {
+                "made" => fs::write(name(number), b"").unwrap(),
+                "linked" => fs::hard_link(other, name(number)).unwrap(),
+                "renamed" => fs::rename(other, name(number)).unwrap(),
+                _ => fs::create_dir(name(number)).unwrap(),
+            }
+        }
+        let listed = open_directory(&directory);
+        let mut seen = read(&listed, 1);
+        let all = names_in(&directory);
+        assert_eq!(all.len(), 2 * FILES, "{turn}");
+        seen.extend(read(&listed, usize::MAX));
+        let unique: BTreeSet<OsString> = seen.iter().map(|entry| entry.0.clone()).collect();
+        assert_eq!(unique.len(), seen.len(), "{turn}: an entry was listed twice");
+        let missing: Vec<_> = all.difference(&unique).collect();
+        assert!(missing.is_empty(), "{turn}: {missing:?} not listed");
     }
 }
 

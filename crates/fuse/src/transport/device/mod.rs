@@ -52,6 +52,7 @@ const CAPABILITIES: u64 = capability::ASYNC_READ
 /// A connection after its FUSE_INIT.
 pub(crate) struct Connection {
     fs: Arc<FileSystem>,
+    kernel: Arc<KernelCache>,
     channel: Arc<Channel>,
     threads: usize,
     /// The queues by which requests arrive after FUSE_INIT.
@@ -74,6 +75,9 @@ impl Connection {
         let channel = Arc::new(Channel::new(device));
         let capabilities = greet(&channel, queues.is_some())?;
         fs.listings.set_stateless(capabilities & capability::NO_OPENDIR_SUPPORT != 0);
+        let kernel = KernelCache::new(channel.device()?.into(), Arc::clone(&fs.requests));
+        let kernel = Arc::new(kernel);
+        fs.kernel.get_or_init(|| Arc::downgrade(&kernel));
         let queues = queues.filter(|_| capabilities & capability::OVER_IO_URING != 0);
         let transport = match queues.as_ref().map(Queues::register) {
             Some(Ok(())) => Transport::IoUring,
@@ -83,7 +87,7 @@ impl Connection {
             }
             None => Transport::Device,
         };
-        Ok(Connection { fs, channel, threads, queues, transport })
+        Ok(Connection { fs, kernel, channel, threads, queues, transport })
     }
 
     /// The transport in use.
@@ -92,11 +96,8 @@ impl Connection {
     }
 
     /// The kernel's caches behind this connection.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub(crate) fn kernel_cache(&self) -> std::io::Result<KernelCache> {
-        Ok(KernelCache::new(self.channel.device()?.into(), Arc::clone(&self.fs.requests)))
+    pub(crate) fn kernel_cache(&self) -> Arc<KernelCache> {
+        Arc::clone(&self.kernel)
     }
 
     /// Serves requests until the mount is gone.
@@ -104,7 +105,7 @@ impl Connection {
     /// # Errors
     /// The device failed, or a thread panicked.
     pub(crate) fn serve(self) -> std::io::Result<()> {
-        let Connection { fs, channel, threads, queues, transport } = self;
+        let Connection { fs, kernel: _kernel, channel, threads, queues, transport } = self;
         let failed = Arc::new(AtomicBool::new(false));
         let start = |number: usize| {
             let channel = if number == 0 { Arc::clone(&channel) } else { channel.cloned() };
