@@ -1,8 +1,9 @@
 //! Invalidating the kernel's caches of names, attributes, pages and listings.
 //!
-//! Only for the reclaimer's thread: each call may wait for a kernel lock that is held until a request to the daemon has
-//! been answered. One call does not: while a request that changes the names in a directory is served, the kernel holds the
-//! directory's lock, so that no program reads its listing, and the listing can be dropped by the thread that serves the request.
+//! Only for the reclaimer's thread: each call may wait for a kernel lock that is held until a request to the daemon has been
+//! answered. Two calls do not: dropping attributes waits for nothing that is held so long; and while a request that changes the
+//! names in a directory is served, the kernel holds the lock of the directory, so that no program reads its listing, and the
+//! thread that serves the request can have the listing dropped.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -3,7 +3,7 @@
 //! They are stored at home. Weir adds one that is computed and never stored: [`STATE`].
 
 use std::ffi::OsStr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use weir_backend::Changing;
 use weir_backend::home_names::{self, Value};
@@ -103,7 +103,11 @@ impl FileSystem {
             Ok(None) => {}
             Ok(mode) => {
                 let set = SetAttributes { mode, ..SetAttributes::default() };
-                return self.set_attributes(caller, node, set, |set| done(set.map(drop)));
+                let fs = Arc::clone(self);
+                return self.set_attributes(caller, node, set, move |set| {
+                    fs.drop_attributes(node);
+                    done(set.map(drop));
+                });
             }
             Err(errno) => return done(Err(errno)),
         }
@@ -204,6 +208,9 @@ impl FileSystem {
         let inode = self.inode_at_home(node)?;
         let _changing = self.before_attribute_changes(&inode, name)?;
         self.home.execute(NameCommand::RemoveXattr { inode: inode.path_fd()?, name })?;
+        if is_acl {
+            self.drop_attributes(node);
+        }
         self.changed_at_home(&inode);
         Ok(())
     }
@@ -225,9 +232,18 @@ impl FileSystem {
         set?;
         if name == ACCESS_ACL {
             self.drop_setgid_of_stranger(inode, caller)?;
+            self.drop_attributes(inode.node());
         }
         self.changed_at_home(inode);
         Ok(())
+    }
+
+    /// An ACL has changed the mode. The kernel does not count that as a change of attributes, and would take older ones from an
+    /// answer to a listing that is under way (`fuse_set_acl`, fs/fuse/acl.c): it is told before it gets the answer.
+    fn drop_attributes(&self, node: NodeId) {
+        if let Some(kernel) = self.kernel.get().and_then(Weak::upgrade) {
+            kernel.drop_attributes(node);
+        }
     }
 
     /// Setting an ACL changes the mode, which clears setgid if the program is not in the file's group (chmod(2)). Home did

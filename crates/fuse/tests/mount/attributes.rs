@@ -22,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("extended_attributes_are_those_of_home", extended_attributes_are_those_of_home),
     ("how_far_a_file_is_can_be_read_and_not_set", how_far_a_file_is_can_be_read_and_not_set),
     ("a_default_acl_takes_the_umasks_place", a_default_acl_takes_the_umasks_place),
+    ("an_acl_has_the_kernel_forget_the_mode", an_acl_has_the_kernel_forget_the_mode),
     ("space_is_that_of_home", space_is_that_of_home),
 ];
 
@@ -216,6 +217,35 @@ fn a_default_acl_takes_the_umasks_place() {
     let mut inherited = [0; 64];
     let len = lgetxattr(fixture.at("dir/dir"), "system.posix_acl_default", &mut inherited[..]);
     assert_eq!(&inherited[..len.unwrap()], acl);
+}
+
+/// An answer to a listing that is under way has the old mode: the kernel must not take it.
+fn an_acl_has_the_kernel_forget_the_mode() {
+    const ACL: &str = "system.posix_acl_access";
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.at("dir")).unwrap();
+    let notices = || fixture.session().observer().requests().notifications;
+    let with = |permissions: u16| {
+        let mut acl = 2_u32.to_le_bytes().to_vec();
+        for (tag, id) in
+            [(1_u16, u32::MAX), (2, 1000), (4, u32::MAX), (0x10, u32::MAX), (0x20, u32::MAX)]
+        {
+            acl.extend(tag.to_le_bytes());
+            acl.extend(permissions.to_le_bytes());
+            acl.extend(id.to_le_bytes());
+        }
+        acl
+    };
+    let before = notices();
+    if let Err(error) = setxattr(fixture.at("dir"), ACL, &with(5), XattrFlags::empty()) {
+        println!("    (not checked: the file system underneath has no ACLs: {error})");
+        return;
+    }
+    assert!(notices() > before, "set");
+    assert_eq!(fs::metadata(fixture.at("dir")).unwrap().mode() & 0o777, 0o555);
+    let before = notices();
+    rustix::fs::removexattr(fixture.at("dir"), ACL).unwrap();
+    assert!(notices() > before, "removed");
 }
 
 fn space_is_that_of_home() {
