@@ -292,7 +292,7 @@ impl Executor<'_> {
         let node = NodeId(self.next_own);
         self.next_own += 1;
         match adoption {
-            Adoption::Surplus => tree.introduce_surplus(node, kind, at),
+            Adoption::Surplus => tree.introduce_surplus(node, kind),
             _ => {
                 tree.introduce_foreign(node, kind);
                 self.foreign.insert(node);

@@ -17,8 +17,8 @@ pub struct Conflict {
 pub enum Adoption {
     /// This node's, which was made here ([`crate::tree::Tree::adopt`]).
     Node(NodeId),
-    /// It was made for a node that was found elsewhere, and is empty: the caller gives it a number
-    /// ([`crate::tree::Tree::introduce_surplus`]), and it is removed.
+    /// It was made for a node that was found elsewhere, or it is not known for which of several, and is empty: the caller
+    /// gives it a number ([`crate::tree::Tree::introduce_surplus`]), and it is removed.
     Surplus,
     /// Somebody else put it there ([`crate::tree::Tree::introduce_foreign`]).
     Foreign,

@@ -131,6 +131,10 @@ impl Tree {
 
     /// Whose it is what home has at a place, if its identity is not known. The caller has seen that the file or directory is
     /// empty; what is not, is foreign.
+    ///
+    /// If it may have been made for several nodes, it is given to none: it has the attributes of the one that it was made for,
+    /// and the log does not say what another node would have instead of those. A node that home has elsewhere counts: home
+    /// may have lost it, had it made again, and then lost that this one was removed.
     pub fn adoptable(&self, at: &Place, kind: &Kind) -> Adoption {
         let may = |node: &Node| {
             node.made_here && node.kind.may_be(kind) && node.places.role(at).is_some()
@@ -138,14 +142,12 @@ impl Tree {
         let wanted = self.entry(at).and_then(|entry| entry.wanted);
         let unsure = self.unsure.get(at).map_or(&[][..], Vec::as_slice);
         let candidates = wanted.into_iter().chain(unsure.iter().copied());
-        let best = candidates.filter_map(|number| {
-            let node = self.nodes.get(&number).filter(|node| may(node))?;
-            Some((node.binding == Binding::Unbound, Some(number) == wanted, number))
-        });
-        match best.max() {
+        let mut candidates = candidates.filter(|number| self.nodes.get(number).is_some_and(may));
+        match candidates.next() {
             None => Adoption::Foreign,
-            Some((false, ..)) => Adoption::Surplus,
-            Some((true, _, node)) => Adoption::Node(node),
+            Some(only) if candidates.any(|other| other != only) => Adoption::Surplus,
+            Some(only) if self.nodes[&only].binding == Binding::Unbound => Adoption::Node(only),
+            Some(_) => Adoption::Surplus,
         }
     }
 
@@ -192,10 +194,10 @@ impl Tree {
         self.foreign.insert(node);
     }
 
-    /// What was found at a place was made there for a node that was found elsewhere: see [`Adoption::Surplus`].
-    pub fn introduce_surplus(&mut self, node: NodeId, kind: Kind, at: &Place) {
+    /// What was found was made for a node that does not get it: see [`Adoption::Surplus`]. Other names may lead to it, too.
+    pub fn introduce_surplus(&mut self, node: NodeId, kind: Kind) {
         self.introduce(node, kind);
-        self.may_be_at(at, node);
+        self.surplus.insert(node);
     }
 
     /// Names that somebody else took at home, since this was asked last.

@@ -34,6 +34,8 @@ pub struct Tree {
     pub(crate) dirty: usize,
     /// Nodes that somebody else made at home under names that were changed here.
     pub(crate) foreign: HashSet<NodeId>,
+    /// What a recovery found and has no use for: it loses each name under which it is found.
+    pub(crate) surplus: HashSet<NodeId>,
     pub(crate) conflicts: Vec<Conflict>,
     /// Parts that were not at home as they were known to be, once.
     pub(crate) surprised: HashSet<Part>,
@@ -69,6 +71,7 @@ impl Tree {
             exchanges: true,
             dirty: 0,
             foreign: HashSet::new(),
+            surplus: HashSet::new(),
             conflicts: Vec::new(),
             surprised: HashSet::new(),
             changed_by_others: HashSet::new(),
@@ -252,6 +255,7 @@ impl Tree {
         }
         let Some(gone) = self.nodes.remove(&node) else { return true };
         self.foreign.remove(&node);
+        self.surplus.remove(&node);
         self.unneeded.remove(&node);
         self.queue.settle(&Part::Attributes(node));
         self.surprised.remove(&Part::Attributes(node));

@@ -215,7 +215,8 @@ impl Tree {
                     there.is_some_and(|there| self.nodes[&there].places.role(at).is_some());
                 self.set_home(at, found);
                 self.looked_at(at);
-                if let Some(there) = there.filter(|_| !was_there)
+                if let Some(there) =
+                    there.filter(|there| !was_there && !self.surplus.contains(there))
                     && (is_changed || self.is_recovering || self.foreign.contains(&there))
                 {
                     self.moved_by_others(there, at);

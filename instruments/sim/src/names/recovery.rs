@@ -266,7 +266,7 @@ impl<'a> Recovery<'a> {
         let node = NodeId(self.next_own);
         self.next_own += 1;
         match adoption {
-            Adoption::Surplus => tree.introduce_surplus(node, kind, at),
+            Adoption::Surplus => tree.introduce_surplus(node, kind),
             _ => tree.introduce_foreign(node, kind),
         }
         self.inodes.put(node, inode);

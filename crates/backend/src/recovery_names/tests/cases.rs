@@ -318,3 +318,62 @@ fn nothing_goes_into_what_the_note_has_no_room_for() {
     assert_eq!(log.recover_all(&source).counts.made, 1);
     assert_eq!(source.names("dir"), ["file"]);
 }
+
+#[test]
+fn what_may_have_been_made_for_several_files_is_given_to_none() {
+    let Some(source) = Source::new() else { return };
+    let unknown = Attributes { mtime: None, ..attributes(0o640) };
+    // The first file at the name: home made it with a time and an extended attribute, and the log does not say which inode it is.
+    let log = Log::default()
+        .make(10, at(1, "name"), Kind::File)
+        .change(Change::SetXattr {
+            node: NodeId(10),
+            name: b"user.weir"[..].into(),
+            value: Some(b"of the first"[..].into()),
+        })
+        .make_with(11, at(1, "new"), Kind::File, unknown)
+        .rename(11, at(1, "new"), at(1, "name"), Some(10));
+    fs::write(source.path("name"), "").unwrap();
+    let first = fs::File::open(source.path("name")).unwrap();
+    let is_set = match rustix::fs::fsetxattr(
+        &first,
+        "user.weir",
+        b"of the first",
+        rustix::fs::XattrFlags::empty(),
+    ) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error, rustix::io::Errno::OPNOTSUPP);
+            false
+        }
+    };
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    first.set_modified(old).unwrap();
+    let recovered = log.recover_all(&source);
+    assert_eq!(source.names("."), ["name"]);
+    let made = source.metadata("name");
+    assert_ne!(made.modified().unwrap(), old);
+    assert_eq!(made.mode() & 0o7777, 0o640);
+    if is_set {
+        let found = rustix::fs::getxattr(source.path("name"), "user.weir", &mut [0; 16][..]);
+        assert_eq!(found, Err(rustix::io::Errno::NODATA));
+    }
+    assert_eq!(recovered.identity_of(NodeId(11)), Some(&source.handle("name")[..]));
+}
+
+#[test]
+fn what_is_given_to_no_file_loses_its_other_names_too() {
+    let Some(source) = Source::new() else { return };
+    // Home has the second file under both its names, and the log does not say which inode it is.
+    fs::write(source.path("name"), "").unwrap();
+    fs::hard_link(source.path("name"), source.path("second")).unwrap();
+    let log = Log::default()
+        .make(10, at(1, "name"), Kind::File)
+        .remove(10, at(1, "name"))
+        .make(11, at(1, "name"), Kind::File)
+        .change(Change::Link { node: NodeId(11), at: at(1, "second") });
+    let recovered = log.recover_all(&source);
+    assert_eq!(source.names("."), ["name", "second"]);
+    assert_eq!(source.handle("name"), source.handle("second"));
+    assert_eq!(recovered.identity_of(NodeId(11)), Some(&source.handle("name")[..]));
+}

@@ -378,7 +378,7 @@ impl<'a> Recovery<'a> {
             Adoption::Surplus => {
                 self.next_inode += 1;
                 let node = NodeId(self.next_inode);
-                self.tree.introduce_surplus(node, kind, at);
+                self.tree.introduce_surplus(node, kind);
                 self.inodes.0.insert(node, inode);
                 self.node_of.insert(inode, node);
                 node
