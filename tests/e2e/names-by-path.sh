@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Files with several names, and without one, where SOURCE knows a file by the name alone by which it was opened (sshfs): a file
 # that lost its names while it was open is written home, one that was closed since is not wanted any more, so that the log is
-# freed; by another name a file has its content and size at once.
-# cases: open closed size
+# freed; by another name a file has its content and size at once;
+# one that is open by a name that it lost gets further names.
+# cases: open closed size link
 # homes: sshfs
-# homes-cases: open closed size
+# homes-cases: open closed size link
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -65,6 +66,25 @@ elif case == "closed":
     for at in files:
         os.close(at)
     use_log()
+elif case == "link":
+    at = os.open(f"{mount}/one", os.O_RDWR | os.O_CREAT)
+    os.pwrite(at, b"content", 0)
+    os.fsync(at)
+    os.link(f"{mount}/one", f"{mount}/two")
+    is_home("two")
+    os.unlink(f"{mount}/one")
+    is_home("one", False)
+    os.link(f"{mount}/two", f"{mount}/three")
+    subprocess.run([weir, "sync", mount], check=True)
+    os.rename(f"{mount}/three", f"{mount}/two-again")
+    os.unlink(f"{mount}/two")
+    os.link(f"{mount}/two-again", f"{mount}/four")
+    subprocess.run([weir, "sync", mount], check=True)
+    os.fsync(at)
+    os.close(at)
+    for name in "two-again", "four":
+        with open(f"{source}/{name}", "rb") as file:
+            assert file.read() == b"content", name
 else:
     for turn in range(10):
         one, two = f"{turn}-one", f"{turn}-two"

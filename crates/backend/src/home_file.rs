@@ -284,6 +284,19 @@ impl HomeFile {
         other.map_or(Ok(()), |other| replace(path, other.as_fd()))
     }
 
+    /// An `O_PATH` descriptor by which the file can be given another name. Linux refuses to link a file by a name that is gone,
+    /// also where home has kept it open under another one.
+    ///
+    /// # Errors
+    /// EBADF if the file is unbound; those of dup(2).
+    pub fn path_to_link(&self) -> io::Result<OwnedFd> {
+        let data = self.lock_data();
+        match &data.next_path {
+            Some(next) => next.try_clone(),
+            None => self.bound_path()?.try_clone_to_owned(),
+        }
+    }
+
     /// Whether a data descriptor for writing is open, or the file is unbound.
     pub fn is_writable(&self) -> bool {
         !self.is_bound() || self.lock_data().buffered.write.is_some()

@@ -199,6 +199,18 @@ impl Inode {
         self.path().ok_or(Errno::EIO)
     }
 
+    /// An `O_PATH` descriptor by which it can be given another name ([`HomeFile::path_to_link`]).
+    ///
+    /// # Errors
+    /// EIO if home does not have it yet; those of dup(2).
+    pub(crate) fn path_to_link(&self) -> Result<OwnedFd, Errno> {
+        let path = self.path_fd()?;
+        Ok(match self.file() {
+            Some(file) => file.path_to_link()?,
+            None => path.try_clone_to_owned()?,
+        })
+    }
+
     /// Home is about to lose a name; `other` is an `O_PATH` descriptor of a name that it keeps ([`HomeFile::leave_name`]).
     ///
     /// # Errors

@@ -214,7 +214,8 @@ impl FileSystem {
         }
         self.step_at_once(Some(&step), None, || {
             let at = entry(&directory, new.name)?;
-            Ok(self.home.execute(NameCommand::Link { inode: inode.path_fd()?, at })?)
+            let path = inode.path_to_link()?;
+            Ok(self.home.execute(NameCommand::Link { inode: path.as_fd(), at })?)
         })?;
         if let Some(behind) = &self.write_behind {
             behind.lock().tree.got_another_name(node);

@@ -230,9 +230,9 @@ impl FileSystem {
             }
             Command::Link { node, at } => {
                 let inode = self.inode_or_gone(*node)?;
-                let inode = inode.path_fd().map_err(refused)?;
+                let path = inode.path_to_link().map_err(refused)?;
                 let directory = self.directory_of(at)?;
-                self.at_home(NameCommand::Link { inode, at: directory.at(at)? })?;
+                self.at_home(NameCommand::Link { inode: path.as_fd(), at: directory.at(at)? })?;
                 Ok(Answer::Done)
             }
             Command::Rename { node, from, to, replacing } => {
