@@ -531,13 +531,13 @@ forced-end)
     [ -f "$SRC/full/new/moved/file" ] || fail "$(cat "$WORK/said"): $(find "$SRC")"
     ;;
 unmounted-by-hand)
-    # After umount(8) the daemon goes on until SOURCE has taken what it refused, or `weir umount --force` ends it: it says so, and is
-    # found by SOURCE or mount point.
+    # After umount(8) the daemon goes on until SOURCE has taken what it refused, or a signal or `weir umount --force` ends it: it says
+    # so, and is found by SOURCE or mount point. A signal loses nothing, also of what was not synced.
     need_command chattr
     trap 'status=$?; chattr -f -i "$SRC/full" || true; (exit "$status"); at_exit' EXIT
     mkdir "$SRC/full" "$WORK/other" "$WORK/other-mnt"
     says() { grep -q -F -e "$1" "$WORK/said" || fail "it does not say '$1': $(cat "$WORK/said")"; }
-    for round in taken forced; do
+    for round in taken signalled forced; do
         mount_weir_foreground "$SRC" "$MNT" --names log --log-file "$WORK/$round.log"
         ls "$MNT/full" >/dev/null
         # Changes in a directory that is found to be immutable would not be logged.
@@ -549,6 +549,7 @@ unmounted-by-hand)
         echo synced >"$MNT/full/$round/file"
         sync "$MNT/full/$round/file"
         soon refused || fail "SOURCE refuses nothing: $("$WEIR" status "$MNT")"
+        [ "$round" != signalled ] || echo "not synced" >>"$MNT/full/$round/file"
         umount "$MNT"
         soon grep -q "unmounted, but" "$WORK/$round.log" || fail "$(cat "$WORK/$round.log")"
         # It gets the device number that the other had, as a rule.
@@ -575,6 +576,17 @@ unmounted-by-hand)
             chattr -i "$SRC/full"
             soon ended "$WEIR_PID" || fail "the daemon goes on: $(cat "$WORK/$round.log")"
             expect_equal "what SOURCE has" "$(cat "$SRC/full/taken/file")" synced
+        elif [ "$round" = signalled ]; then
+            kill -TERM "$WEIR_PID"
+            soon ended "$WEIR_PID" || fail "the daemon goes on after SIGTERM: $(cat "$WORK/$round.log")"
+            cp "$WORK/$round.log" "$WORK/said"
+            says "unmounted, and nothing is lost, but"
+            says "full/signalled/file"
+            says "they are in the redo log"
+            chattr -i "$SRC/full"
+            recover
+            expect_equal "what SOURCE has" "$(cat "$SRC/full/signalled/file")" "synced
+not synced"
         fi
     done
     ! timeout 60 "$WEIR" umount --force "$SRC" 2>"$WORK/said" || fail "weir umount --force loses nothing"

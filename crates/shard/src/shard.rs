@@ -531,6 +531,11 @@ impl Shard {
         self.core.lock().engine.has_dirty(file)
     }
 
+    /// The files that have data newer than home.
+    pub fn dirty_files(&self) -> Vec<FileId> {
+        self.core.lock().engine.dirty_files()
+    }
+
     /// A file got another name or other attributes at home, not by way of the log: its next sync makes that durable, too.
     pub fn changed_at_home(&self, file: FileId) {
         self.core.lock().engine.changed_at_home(file);

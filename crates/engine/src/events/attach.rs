@@ -100,6 +100,12 @@ impl Engine {
         self.cache.files.find(file).is_some_and(|ix| self.cache.files[ix].is_unclean())
     }
 
+    /// The files that have data which is not at home yet.
+    pub fn dirty_files(&self) -> Vec<FileId> {
+        let dirty = self.cache.files.iter().filter(|(_, file)| file.is_unclean());
+        dirty.map(|(_, file)| file.id).collect()
+    }
+
     /// How far the file's data is. Of what is logged, its name and attributes are durable at home.
     pub fn data_state(&self, file: FileId) -> DataState {
         let Some(ix) = self.cache.files.find(file) else { return DataState::Home };

@@ -1,7 +1,8 @@
 //! The end of a mount: by a command, by a signal, or unmounted by hand.
 //!
 //! One thread decides, from events. In each case everything dirty goes home before the daemon ends; if
-//! that fails the daemon stays and tries again. Only `weir umount --force` drops data, and says how much.
+//! that fails the daemon stays and tries again. Only `weir umount --force` drops data, and says how much. Once the mount has
+//! ended, a signal ends a daemon that has in the redo log what it cannot bring home.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use weir_engine::{Error, ErrorKind};
+use weir_engine::{Durability, Error, ErrorKind};
 use weir_fuse::Observer;
 use weir_shard::Shard;
 
@@ -473,9 +474,14 @@ impl Lifecycle {
         // From here on the device number may belong to another mount.
         drop(self.guard.take());
         let (mut lost, mut told) = (None, String::new());
+        let mut is_logged = false;
         while let Err(error) = self.write_home() {
             if self.forced {
                 lost = Some(self.lost(&error));
+                break;
+            }
+            if is_logged {
+                lost = Some(self.left_in_log(&error));
                 break;
             }
             let message = self.goes_on(&error);
@@ -488,6 +494,14 @@ impl Lifecycle {
             }
             match self.events.recv_timeout(RETRY) {
                 Ok(Event::Unmount { force, responder }) => self.accept(force, responder),
+                Ok(Event::Signal(name)) => {
+                    is_logged = self.write_log();
+                    if is_logged {
+                        self.observer.give_up_names();
+                    } else {
+                        tracing::error!("{name}: not everything is in a redo log: going on");
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(RETRY),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
@@ -576,6 +590,44 @@ impl Lifecycle {
                 format!("unmounted by force, and {what}, is lost: {error}")
             }
         }
+    }
+
+    /// The message about what is in the redo log when the daemon ends, and not home.
+    fn left_in_log(&self, error: &NotHome) -> String {
+        let what = || unwritten::describe(&self.shard, &self.place.source);
+        let left = match error {
+            NotHome::Names(error) => {
+                let names = names_left(&self.observer, error);
+                match self.shard.stats().dirty_pages {
+                    0 => names,
+                    _ => format!("{names}; the redo log also has {}", what()),
+                }
+            }
+            NotHome::Data(error) => format!(
+                "{}, could not be written home: {error}; it is in the redo log, for the next mount of SOURCE and \
+                 'weir recover'",
+                what()
+            ),
+        };
+        format!("unmounted, and nothing is lost, but {left}")
+    }
+
+    /// Everything is in the redo log, durably, or home. Says whether it is. To be called when the mount has ended.
+    fn write_log(&self) -> bool {
+        let has_names = self.observer.names_pending().is_none_or(|(left, _)| left == 0);
+        if self.place.log.is_none() || !has_names && !self.observer.names_are_logged() {
+            return false;
+        }
+        let (done, results) = mpsc::channel();
+        for file in self.shard.dirty_files() {
+            let done = done.clone();
+            self.shard.sync(file, Durability::All, move |result| {
+                // The receiver waits below.
+                let _ = done.send(result);
+            });
+        }
+        drop(done);
+        results.iter().all(|result| result.is_ok())
     }
 
     /// Everything is home and durable, or the first error met: then all else is. Names first: a file's data goes where its name
