@@ -3,7 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
 # SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use removed-in-source forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -500,24 +500,71 @@ PYTHON
     done <"$WORK/closed"
     counts "$(wc -l <"$WORK/closed") files"
     ;;
+removed-in-source)
+    # Somebody removes directories and a file in SOURCE with which the mount has plans. What is new is kept, and nothing is refused for
+    # ever: also what is in a directory that is to be moved.
+    need_command chattr
+    trap 'status=$?; chattr -f -i "$SRC/stays" || true; (exit "$status"); at_exit' EXIT
+    mkdir "$SRC/gone" "$SRC/moved" "$SRC/stays"
+    echo old >"$SRC/file"
+    mount_log
+    ls "$MNT/gone" "$MNT/moved" "$MNT/stays" >/dev/null
+    : >"$MNT/stays/changed"
+    rm "$MNT/stays/changed"
+    : >"$MNT/gone/removed"
+    "$WEIR" sync "$MNT"
+    # The moves wait.
+    chattr +i "$SRC/stays"
+    python3 - "$MNT" "$SRC" <<'EOF'
+import os, shutil, sys
+
+mount, source = sys.argv[1:]
+os.rename(f"{mount}/moved", f"{mount}/stays/moved")
+os.rename(f"{mount}/file", f"{mount}/stays/file")
+moved, gone = (os.open(f"{mount}/{name}", os.O_RDONLY) for name in ["stays/moved", "gone"])
+for directory in "moved", "gone":
+    shutil.rmtree(f"{source}/{directory}")
+os.unlink(f"{source}/file")
+
+
+def make(name, directory, content):
+    at = os.open(name, os.O_WRONLY | os.O_CREAT, dir_fd=directory)
+    os.write(at, content)
+    os.close(at)
+
+
+make("new", moved, b"moved/new")
+make("new", gone, b"gone/new")
+os.mkdir("directory", dir_fd=gone)
+make("directory/new", gone, b"gone/directory/new")
+EOF
+    chattr -i "$SRC/stays"
+    synced() { timeout 60 "$WEIR" sync "$MNT" 2>"$WORK/said"; }
+    soon synced || fail "$(cat "$WORK/said")"
+    for name in moved/new gone/new gone/directory/new; do
+        found=$(find "$SRC" -path "$SRC/lost+weir-*/new" -exec grep -l -x -F "$name" {} +) || fail "$name: $(find "$SRC")"
+        [ "$(wc -l <<<"$found")" = 1 ] || fail "$name: $found"
+        cmp "$found" "$MNT/${found#"$SRC/"}"
+    done
+    expect_equal "what was given up" "$(ls "$SRC/stays")" ""
+    timeout 60 "$WEIR" status "$MNT" | grep -q "conflicts.*names changed in SOURCE" || fail "$("$WEIR" status "$MNT")"
+    umount_weir "$MNT"
+    ;;
 forced-end)
-    # A directory that is to be moved, and with it a new file, loses its place in SOURCE. The mount ends by force, and says what
-    # SOURCE does not have. The log keeps it.
+    # SOURCE refuses a new directory, and what is in it has no place there. The mount ends by force, and says what SOURCE does not
+    # have. The log keeps it.
     need_command chattr
     trap 'status=$?; chattr -f -i "$SRC/full" || true; (exit "$status"); at_exit' EXIT
-    mkdir "$SRC/full" "$SRC/moved"
+    mkdir "$SRC/full"
     mount_log
-    ls "$MNT/full" "$MNT/moved" >/dev/null
+    ls "$MNT/full" >/dev/null
     # Changes in a directory that is found to be immutable would not be logged.
     : >"$MNT/full/changed"
     rm "$MNT/full/changed"
     "$WEIR" sync "$MNT"
     chattr +i "$SRC/full"
-    mkdir "$MNT/full/new"
-    mv "$MNT/moved" "$MNT/full/new/moved"
+    mkdir "$MNT/full/new" "$MNT/full/new/moved"
     echo new >"$MNT/full/new/moved/file"
-    rmdir "$SRC/moved"
-    chattr -i "$SRC/full"
     ! timeout 60 "$WEIR" sync "$MNT" 2>"$WORK/said" || fail "weir sync succeeds"
     ! timeout 60 "$WEIR" umount "$MNT" 2>"$WORK/said" || fail "weir umount succeeds"
     status=0
@@ -527,6 +574,7 @@ forced-end)
         grep -q -F "$text" "$WORK/said" || fail "weir umount --force does not say '$text': $(cat "$WORK/said")"
     done
     soon ended "$WEIR_PID" || fail "the daemon goes on"
+    chattr -i "$SRC/full"
     recover
     [ -f "$SRC/full/new/moved/file" ] || fail "$(cat "$WORK/said"): $(find "$SRC")"
     ;;

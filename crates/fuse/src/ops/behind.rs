@@ -470,7 +470,7 @@ impl FileSystem {
         Some(self.make_in_tree(behind, caller, &directory, new, kind, mode & !umask))
     }
 
-    fn make_in_tree(
+    pub(crate) fn make_in_tree(
         self: &Arc<Self>,
         behind: &WriteBehind,
         caller: &Caller,
@@ -968,7 +968,7 @@ impl FileSystem {
     }
 
     /// A node got another name, or a further one.
-    fn changed_behind(&self, inode: &Inode) {
+    pub(crate) fn changed_behind(&self, inode: &Inode) {
         let now = attr::now();
         inode.change_made(|status| status.ctime = now);
         inode.note_changed(now);

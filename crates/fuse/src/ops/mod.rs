@@ -20,5 +20,6 @@ pub(crate) mod open;
 pub(crate) mod privileges;
 mod reach;
 pub(crate) mod reclaim;
+mod removed_by_others;
 pub(crate) mod space;
 pub(crate) mod xattr;

@@ -120,6 +120,10 @@ impl FileSystem {
                 self.ended(behind, id, result, Duration::ZERO);
             }
             Some(Job::Commit) => self.commit_names(),
+            Some(Job::Removed(refused)) => {
+                self.resolve_removals(behind, refused);
+                behind.removals_are_resolved();
+            }
             Some(Job::AskRoom) => behind.room_is(self.statfs(NodeId::ROOT).ok()),
             Some(Job::Settle) => {
                 let _ = self.settle_names_begun(behind);
@@ -305,7 +309,15 @@ impl FileSystem {
 
     /// Looks what home has under a name, for the tree.
     fn look_for_tree(self: &Arc<Self>, at: &Place) -> Result<AtHome, HomeError> {
-        let directory = self.directory_of(at)?;
+        let directory = match self.directory_of(at) {
+            // What was in it has another place, or none.
+            Err(HomeError::Changed)
+                if self.write_behind.as_ref().is_some_and(|of| self.is_gone(of, at.parent())) =>
+            {
+                return Ok(AtHome::Nothing);
+            }
+            directory => directory?,
+        };
         let entry = directory.at(at)?;
         let looked = match self.home.look_up(entry.directory, at.parent(), entry.name) {
             Ok(looked) => looked,

@@ -19,7 +19,9 @@
 //! Lock order: an inode's `open` state, then this lock, then the namespace's. The shard is called under it to append to the log, and for nothing else.
 
 mod ahead;
+mod changed_by_others;
 mod commit;
+mod conflicts;
 mod crew;
 mod ending;
 mod held;

@@ -14,8 +14,8 @@ use weir_backend::Timestamp;
 use weir_backend::home_names::Status;
 use weir_log::Lsn;
 use weir_names::tree::{
-    Attributes, Change, Command, CommandId, Conflict, HomeError, Kind, Part, RefusalCursor,
-    Refused, Standing, Tree, Until,
+    Attributes, Change, Command, CommandId, HomeError, Kind, Part, RefusalCursor, Refused,
+    Standing, Tree, Until,
 };
 use weir_names::{NodeId, Place};
 use weir_shard::Shard;
@@ -23,6 +23,7 @@ use weir_shard::Shard;
 use crate::attr::{kind_of, moment};
 use crate::inode::{Inode, nameless};
 use crate::inodes::Inodes;
+use crate::write_behind::conflicts::Conflicts;
 use crate::write_behind::crew::Crew;
 use crate::write_behind::ending::Ending;
 use crate::write_behind::held::Held;
@@ -51,9 +52,6 @@ const FREE_INODES_MIN: u64 = DIRTY_MAX as u64 + 1024;
 /// Directories that are remembered since home was asked for a name in them.
 const ASKED_KEPT: usize = 16;
 
-/// Conflicts whose paths are kept for the status.
-const CONFLICTS_KEPT: usize = 5;
-
 /// An entry of a directory as the tree has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
@@ -61,14 +59,6 @@ pub(crate) struct Known {
     pub(crate) name: Box<[u8]>,
     pub(crate) node: NodeId,
     pub(crate) kind: Kind,
-}
-
-/// Names that somebody else took in SOURCE since the mount began.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Conflicts {
-    pub(crate) count: u64,
-    /// The last ones, the newest last: paths below the mount.
-    pub(crate) last: VecDeque<PathBuf>,
 }
 
 /// What somebody waits for: that home has it.
@@ -181,8 +171,12 @@ pub(crate) struct State {
     pub(super) expired: Instant,
     /// When home was asked last to do what it refused.
     pub(super) retried: Instant,
+    /// A thread looks what others removed of what home refuses.
+    pub(super) resolves_removals: bool,
+    /// The number of the retry after which one looked last.
+    pub(super) resolved_after: Option<u64>,
     pub(super) crew: Crew,
-    conflicts: Conflicts,
+    pub(super) conflicts: Conflicts,
     /// Commands that home has answered.
     pub(super) ended: u64,
     /// Since when it refuses them.
@@ -264,6 +258,8 @@ impl WriteBehind {
                 unnamed_max,
                 named: VecDeque::new(),
                 retried: Instant::now(),
+                resolves_removals: false,
+                resolved_after: None,
                 asks_room: false,
                 held: Held::default(),
                 drained: true,
@@ -797,11 +793,6 @@ impl WriteBehind {
         left
     }
 
-    /// Names that somebody else took in SOURCE.
-    pub(crate) fn conflicts(&self) -> Conflicts {
-        self.lock().conflicts.clone()
-    }
-
     /// How much is not home, and how many parts of it home refused.
     pub(crate) fn dirty(&self) -> (usize, usize) {
         let state = self.lock();
@@ -869,7 +860,7 @@ impl State {
 
     /// The path of a part below a directory of which no name is known: the root, or one that was forgotten. Words, if it
     /// has no name.
-    fn path_of(&self, part: &Part) -> (NodeId, PathBuf) {
+    pub(super) fn path_of(&self, part: &Part) -> (NodeId, PathBuf) {
         let (mut names, mut directory) = match part {
             Part::Entry(at) => (vec![at.name().to_vec()], at.parent()),
             Part::Attributes(node) => (Vec::new(), *node),
@@ -886,37 +877,6 @@ impl State {
             directory = NodeId::ROOT;
         }
         (directory, OsString::from_vec(names.join(&b'/')).into())
-    }
-
-    /// Names that somebody else took in SOURCE since this was asked last, each in a sentence. What they lead to has a name
-    /// again, if it was removed here.
-    pub(super) fn describe_conflicts(&mut self, inodes: &Inodes) -> Vec<String> {
-        let conflicts = self.tree.take_conflicts();
-        for conflict in &conflicts {
-            let node = self.tree.look_up(conflict.at.parent(), conflict.at.name()).flatten();
-            if let Some(inode) = node.and_then(|node| inodes.get(node)) {
-                inode.set_named();
-            }
-            let path = self.path_of(&Part::Entry(conflict.at.clone())).1;
-            self.conflicts.count += 1;
-            self.conflicts.last.push_back(path);
-            if self.conflicts.last.len() > CONFLICTS_KEPT {
-                self.conflicts.last.pop_front();
-            }
-        }
-        let path = |at: &Place| self.path_of(&Part::Entry(at.clone())).1;
-        let describe = |conflict: &Conflict| match &conflict.kept {
-            Some(kept) => format!(
-                "{} was changed in SOURCE by another program and stays as it is there; what the mount had is {}",
-                path(&conflict.at).display(),
-                path(kept).display()
-            ),
-            None => format!(
-                "{} was changed in SOURCE by another program, and is not removed there",
-                path(&conflict.at).display()
-            ),
-        };
-        conflicts.iter().map(describe).collect()
     }
 
     /// Somebody waits until home has something. Home is given only what is durable in the log, so the log is written now. It is

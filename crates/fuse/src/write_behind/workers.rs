@@ -4,10 +4,10 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_names::NodeId;
 use weir_names::tree::{
     Answer, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Standing, Tree,
 };
+use weir_names::{NodeId, Place};
 
 use crate::attr::{self, earlier_by, in_order, moment, timestamp};
 use crate::inode::Inode;
@@ -37,6 +37,8 @@ pub(crate) enum Job {
     Settle,
     /// Ask home for its room.
     AskRoom,
+    /// Home refused these names, each with what it is to lead to: somebody else may have removed something.
+    Removed(Vec<(Place, NodeId)>),
 }
 
 impl WriteBehind {
@@ -134,6 +136,10 @@ impl WriteBehind {
                 // There may be more.
                 self.call_workers(&mut state);
                 return Some(Job::Command(id, command));
+            }
+            if let Some(refused) = state.refused_by_changes() {
+                self.call_workers(&mut state);
+                return Some(Job::Removed(refused));
             }
             if state.give_times(inodes) {
                 continue;

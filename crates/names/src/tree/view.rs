@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::identity::NodeId;
 use crate::tree::AtHome;
 use crate::tree::command::Command;
-use crate::tree::node::{Attributes, Xattrs};
+use crate::tree::node::{Attributes, Node, Xattrs};
 use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::state::Tree;
@@ -83,6 +83,12 @@ impl Tree {
     pub fn subdirectories(&self, node: NodeId) -> (usize, usize) {
         let directory = self.nodes.get(&node).and_then(|of| of.directory.as_ref());
         directory.map_or((0, 0), |of| (of.subdirectories.wanted, of.subdirectories.home))
+    }
+
+    /// Whether home has a node under a name that is known, or may have it under one that was not looked at since.
+    pub fn may_be_at_home(&self, node: NodeId) -> bool {
+        let may_be = |of: &Node| of.is_at_home() || of.places.unsure().next().is_some();
+        self.nodes.get(&node).is_some_and(may_be)
     }
 
     /// A name under which home has a node now, as far as it is known.
