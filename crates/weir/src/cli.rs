@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::Level;
 use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 
@@ -61,6 +61,16 @@ pub enum Command {
     Run(RunArguments),
 }
 
+/// When a sync returns under `weir run`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SyncMode {
+    /// When it is done.
+    #[default]
+    Kernel,
+    /// At once; output waits for it.
+    External,
+}
+
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -72,6 +82,13 @@ pub struct RunArguments {
     /// The report as JSON
     #[arg(long)]
     pub report_json: bool,
+    /// When syncs return: kernel or external
+    ///
+    /// kernel, the default: when they are done. external: at once, and what leaves the program and all that it starts (output, signals,
+    /// the exit status) waits until what was synced before is durable. It holds on mounts with --order all; elsewhere syncs are done at
+    /// once. Programs then read and write by the kernel alone.
+    #[arg(long, value_name = "WHEN", default_value = "kernel", hide_default_value = true)]
+    pub sync: SyncMode,
     /// The program, and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,

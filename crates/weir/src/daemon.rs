@@ -222,6 +222,7 @@ impl Locked {
             fetch_policy: settings.engine.fetch_policy,
             write_back: settings.engine.write_back,
             transport,
+            order: settings.engine.order,
             device,
             mounted_read_only: settings.read_only,
             mounted_at: Instant::now(),

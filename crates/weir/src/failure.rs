@@ -37,6 +37,9 @@ pub enum Failure {
     /// The daemon or the system refused.
     #[error("{0}")]
     Refused(String),
+    /// What a session promised is not durable, and the session was killed.
+    #[error("{0}")]
+    Broken(String),
     /// There is no such program.
     #[error("{0}")]
     NotFound(String),
@@ -53,6 +56,8 @@ impl Failure {
             Failure::ConfigFile(ConfigFileError::Invalid { .. }) => 2,
             Failure::ConfigFile(ConfigFileError::Unreadable { .. }) => 1,
             Failure::Start(start) => start.exit_status(),
+            // EX_IOERR of sysexits.h.
+            Failure::Broken(_) => 74,
             Failure::NotFound(_) => 127,
             Failure::NotExecutable(_) => 126,
             Failure::Daemon(_) | Failure::Control(_) | Failure::Refused(_) => 1,

@@ -1,20 +1,20 @@
 //! `weir run`: runs a program that reads and writes files of mounts by memory shared with the daemon.
 //!
 //! Without a report the program replaces this process, and keeps its exit status, signals and terminal. With a report
-//! this process waits for it.
+//! this process waits for it. With `--sync external` it is the front of a session.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 
-use crate::cli::RunArguments;
+use crate::cli::{RunArguments, SyncMode};
 use crate::failure::{Failure, one_line};
+use crate::run::outcome::{cannot_run, status_code};
 use crate::run::program::{self, Program};
 use crate::run::tally::TallyFile;
-use crate::run::{forward, report};
+use crate::run::{external, forward, report};
 
 /// The library's file name.
 const LIBRARY: &str = "libweir_preload.so";
@@ -26,8 +26,11 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let [name, rest @ ..] = &arguments.command[..] else {
         return Err(Failure::Usage("name a program; see 'weir run --help'".to_owned()));
     };
-    let library = library()?;
     let program = program::find(name)?;
+    if arguments.sync == SyncMode::External {
+        return external::run(command(&program, name, rest), name, arguments);
+    }
+    let library = library()?;
     if let Some(reason) = program.ignores_preload() {
         let name = one_line(&name.to_string_lossy());
         eprintln!("weir: {name} is {reason}: it uses mounts by the kernel alone");
@@ -46,25 +49,10 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status_code(status)))
 }
 
-/// The program's own status, or that of a shell whose command was killed.
-fn status_code(status: ExitStatus) -> u8 {
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    // waitpid(2): both are eight bits.
-    code as u8
-}
-
 fn command(program: &Program, name: &OsStr, rest: &[OsString]) -> Command {
     let mut command = Command::new(program.path());
     command.arg0(name).args(rest);
     command
-}
-
-fn cannot_run(name: &OsStr, error: io::Error) -> Failure {
-    let message = format!("cannot run {}: {error}", name.to_string_lossy());
-    match error.kind() {
-        io::ErrorKind::NotFound => Failure::NotFound(message),
-        _ => Failure::NotExecutable(message),
-    }
 }
 
 /// The library comes first: its calls then reach the libraries preloaded before.
@@ -119,11 +107,5 @@ mod tests {
         assert_eq!(preloaded(library, None), "/lib/w.so");
         assert_eq!(preloaded(library, Some("".into())), "/lib/w.so");
         assert_eq!(preloaded(library, Some("a.so b.so".into())), "/lib/w.so:a.so b.so");
-    }
-
-    #[test]
-    fn a_killed_program_ends_as_in_a_shell() {
-        assert_eq!(status_code(ExitStatus::from_raw(9)), 137);
-        assert_eq!(status_code(ExitStatus::from_raw(3 << 8)), 3);
     }
 }

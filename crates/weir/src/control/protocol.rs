@@ -73,6 +73,8 @@ pub struct Status {
     pub transfer: String,
     /// How requests come from the kernel: `io-uring` or `device`; empty if a daemon does not say.
     pub transport: String,
+    /// What becomes durable in the order in which it was changed: `sync` or `all`; empty if a daemon does not say.
+    pub order: String,
     /// Memory of the daemon as the kernel counts it.
     pub resident_bytes: u64,
     /// Whether the daemon is ending.

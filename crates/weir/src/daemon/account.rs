@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weir_backend::Method;
-use weir_engine::{FetchPolicy, WriteBackPolicy};
+use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 use weir_fuse::{Observer, Transport};
 use weir_shard::Shard;
 
@@ -34,6 +34,8 @@ pub struct Account {
     pub write_back: WriteBackPolicy,
     /// How requests come from the kernel.
     pub transport: Transport,
+    /// What becomes durable in the order in which it was changed.
+    pub order: Order,
     /// The mount's device number.
     pub device: Device,
     /// Whether it was mounted read-only.
@@ -68,6 +70,7 @@ impl Account {
             direct: directory.is_direct(),
             transfer: transfer.to_owned(),
             transport: self.transport.name().to_owned(),
+            order: self.order.name().to_owned(),
             resident_bytes: resident_bytes().unwrap_or(0),
             stopping: self.stopping.load(Ordering::Relaxed),
             lane: self.observer.lane().map(Into::into),

@@ -25,7 +25,7 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     let by_a_process = unsafe { (*info).si_code } <= 0;
     // The terminal's signals reach the program directly.
     if program > 0 && by_a_process {
-        // SAFETY: `errno` is restored; the process is our child and has not been waited for.
+        // SAFETY: `errno` is restored; the process has not been waited for as far as is known here.
         unsafe {
             let errno = *libc::__errno_location();
             libc::kill(program, signal);
@@ -34,26 +34,67 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     }
 }
 
-/// Runs the command to its end.
-pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
+/// Signals are held back until there is a program to forward them to.
+pub struct Held {
+    before: libc::sigset_t,
+}
+
+/// Holds back the signals that will be forwarded, and survives them from now on.
+pub fn hold() -> io::Result<Held> {
     let before = blocked(&[FORWARDED.as_slice(), &SHARED].concat())?;
     for signal in FORWARDED.into_iter().chain(SHARED) {
         handle(signal)?;
     }
-    // SAFETY: it calls only sigprocmask(2); execve(2) resets handlers.
-    unsafe {
-        command.pre_exec(move || {
-            let told =
-                libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-            if told == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-        });
+    Ok(Held { before })
+}
+
+/// Survives what stops a process of the terminal's foreground, too: whoever answers stopped processes must go on.
+pub fn survive_stops() -> io::Result<()> {
+    [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].into_iter().try_for_each(handle)
+}
+
+impl Held {
+    /// Gives the command the mask that this process had.
+    pub fn restore_in(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: it calls only sigprocmask(2); execve(2) resets handlers.
+        unsafe {
+            command.pre_exec(move || {
+                let told =
+                    libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+                if told == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            });
+        }
     }
+
+    /// Forwards signals to a process from now on.
+    pub fn forward_to(&self, program: u32) {
+        PROGRAM.store(program as i32, Ordering::Relaxed);
+        self.release();
+    }
+
+    /// Lets signals arrive.
+    pub fn release(&self) {
+        // SAFETY: the mask was returned by the call that blocked the signals.
+        unsafe {
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
+
+    /// Forwards no signal any more: the process has ended.
+    pub fn forward_to_nobody(&self) {
+        PROGRAM.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Runs the command to its end.
+pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    let held = hold()?;
+    held.restore_in(command);
     let mut child = command.spawn()?;
-    PROGRAM.store(child.id() as i32, Ordering::Relaxed);
-    // SAFETY: the mask was returned by the call above.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    held.forward_to(child.id());
     let status = child.wait();
-    PROGRAM.store(0, Ordering::Relaxed);
+    held.forward_to_nobody();
     status
 }
 

@@ -53,11 +53,20 @@ pub fn print(
     exit_status: u8,
 ) -> Result<(), Failure> {
     let report = gather(&file.tally, command, exit_status);
+    let text = if is_json(arguments) { json(&report) } else { render(&report) };
+    deliver(arguments, &text)
+}
+
+/// Whether the report is to be JSON.
+pub fn is_json(arguments: &RunArguments) -> bool {
     let path = arguments.report.as_ref().and_then(Option::as_deref);
-    let is_json = arguments.report_json
-        || path.and_then(Path::extension).is_some_and(|extension| extension == "json");
-    let text = if is_json { json(&report) } else { render(&report) };
-    match path {
+    arguments.report_json
+        || path.and_then(Path::extension).is_some_and(|extension| extension == "json")
+}
+
+/// Writes a report where it is wanted.
+pub fn deliver(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
+    match arguments.report.as_ref().and_then(Option::as_deref) {
         Some(path) => std::fs::write(path, text).map_err(|error| {
             Failure::Refused(format!("cannot write the report to {}: {error}", path.display()))
         }),

@@ -1,0 +1,182 @@
+//! What a stopped system call does, as far as the session is concerned: what it promises, and through which descriptors,
+//! names or signals it could be noticed outside. From the call's number and arguments alone.
+//!
+//! A call that is not named here is [`Call::Unknown`]: it waits.
+
+use libc::c_long;
+
+/// A stopped call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// fsync(2), fdatasync(2): what was written to the file is to be durable.
+    Sync { fd: i32 },
+    /// syncfs(2).
+    SyncFileSystem { fd: i32 },
+    /// sync_file_range(2): starts writing, and promises nothing.
+    WriteOut { fd: i32 },
+    /// sync(2).
+    SyncAll,
+    /// pipe(2), pipe2(2): where the numbers of the two descriptors are to be written.
+    Pipe { address: u64, flags: i32 },
+    /// Writes to a descriptor, changes its file, or lets others notice it otherwise.
+    Output { fd: i32 },
+    /// From one descriptor into another (splice(2), tee(2)): the first may be noticed, too, where it is a pipe.
+    Moves { from: i32, into: i32 },
+    /// sendmsg(2) and sendmmsg(2): the message may carry descriptors. Where its header is; `None`: several messages.
+    Message { fd: i32, header: Option<u64> },
+    /// Closes descriptors from the first to the last one.
+    Closes { first: u32, last: u32 },
+    /// The process ends, or becomes another program: descriptors are closed.
+    Ends,
+    /// Changes what one or two paths name, each given by a directory's descriptor and the address of a path.
+    Names { first: Path, second: Option<Path> },
+    /// Opens, and makes or cuts a file.
+    Opens { path: Path },
+    /// A signal to a process, by number.
+    Signal { process: i32 },
+    /// Anything else.
+    Unknown,
+}
+
+/// A path as a system call has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// The descriptor of the directory that it begins in, or `AT_FDCWD`.
+    pub(crate) directory: i32,
+    /// Where its bytes are in the memory of the process; 0: the descriptor itself is meant (utimensat(2)).
+    pub(crate) address: u64,
+}
+
+impl Call {
+    /// Reads a call.
+    pub(crate) fn of(architecture: u32, number: c_long, arguments: &[u64; 6]) -> Call {
+        if architecture != crate::filter::AUDIT_ARCH_X86_64 {
+            return Call::Unknown;
+        }
+        let fd = |index: usize| arguments[index] as i32;
+        let path = |index: usize| Path { directory: libc::AT_FDCWD, address: arguments[index] };
+        let at = |directory: usize, index: usize| Path {
+            directory: fd(directory),
+            address: arguments[index],
+        };
+        let one = |first| Call::Names { first, second: None };
+        let two = |first, second| Call::Names { first, second: Some(second) };
+        match number {
+            libc::SYS_fsync | libc::SYS_fdatasync => Call::Sync { fd: fd(0) },
+            libc::SYS_syncfs => Call::SyncFileSystem { fd: fd(0) },
+            libc::SYS_sync_file_range => Call::WriteOut { fd: fd(0) },
+            libc::SYS_sync => Call::SyncAll,
+            libc::SYS_pipe => Call::Pipe { address: arguments[0], flags: 0 },
+            libc::SYS_pipe2 => Call::Pipe { address: arguments[0], flags: fd(1) },
+            libc::SYS_write
+            | libc::SYS_pwrite64
+            | libc::SYS_writev
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
+            | libc::SYS_sendfile
+            | libc::SYS_sendto
+            | libc::SYS_shutdown
+            | libc::SYS_connect
+            | libc::SYS_bind
+            | libc::SYS_listen
+            | libc::SYS_ioctl
+            | libc::SYS_fcntl
+            | libc::SYS_flock
+            | libc::SYS_ftruncate
+            | libc::SYS_fallocate
+            | libc::SYS_fchmod
+            | libc::SYS_fchown
+            | libc::SYS_fsetxattr
+            | libc::SYS_fremovexattr
+            | libc::SYS_vmsplice => Call::Output { fd: fd(0) },
+            libc::SYS_copy_file_range => Call::Output { fd: fd(2) },
+            libc::SYS_splice => Call::Moves { from: fd(0), into: fd(2) },
+            libc::SYS_tee => Call::Moves { from: fd(0), into: fd(1) },
+            libc::SYS_sendmsg => Call::Message { fd: fd(0), header: Some(arguments[1]) },
+            libc::SYS_sendmmsg => Call::Message { fd: fd(0), header: None },
+            libc::SYS_close => {
+                Call::Closes { first: arguments[0] as u32, last: arguments[0] as u32 }
+            }
+            libc::SYS_dup2 | libc::SYS_dup3 => {
+                Call::Closes { first: arguments[1] as u32, last: arguments[1] as u32 }
+            }
+            libc::SYS_close_range => {
+                Call::Closes { first: arguments[0] as u32, last: arguments[1] as u32 }
+            }
+            libc::SYS_exit | libc::SYS_exit_group | libc::SYS_execve | libc::SYS_execveat => {
+                Call::Ends
+            }
+            libc::SYS_open | libc::SYS_creat => Call::Opens { path: path(0) },
+            libc::SYS_openat | libc::SYS_openat2 => Call::Opens { path: at(0, 1) },
+            libc::SYS_truncate
+            | libc::SYS_mkdir
+            | libc::SYS_rmdir
+            | libc::SYS_unlink
+            | libc::SYS_chmod
+            | libc::SYS_chown
+            | libc::SYS_lchown
+            | libc::SYS_utime
+            | libc::SYS_utimes
+            | libc::SYS_mknod
+            | libc::SYS_setxattr
+            | libc::SYS_lsetxattr
+            | libc::SYS_removexattr
+            | libc::SYS_lremovexattr => one(path(0)),
+            libc::SYS_mkdirat
+            | libc::SYS_mknodat
+            | libc::SYS_unlinkat
+            | libc::SYS_fchmodat
+            | libc::SYS_fchmodat2
+            | libc::SYS_fchownat
+            | libc::SYS_futimesat
+            | libc::SYS_utimensat => one(at(0, 1)),
+            libc::SYS_rename | libc::SYS_link => two(path(0), path(1)),
+            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => two(at(0, 1), at(2, 3)),
+            libc::SYS_symlink => one(path(1)),
+            libc::SYS_symlinkat => one(at(1, 2)),
+            libc::SYS_kill
+            | libc::SYS_tgkill
+            | libc::SYS_rt_sigqueueinfo
+            | libc::SYS_rt_tgsigqueueinfo
+            | libc::SYS_tkill => Call::Signal { process: fd(0) },
+            _ => Call::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::AUDIT_ARCH_X86_64;
+
+    fn of(number: c_long, arguments: [u64; 6]) -> Call {
+        Call::of(AUDIT_ARCH_X86_64, number, &arguments)
+    }
+
+    #[test]
+    fn calls_have_their_arguments_in_the_right_places() {
+        let cwd = libc::AT_FDCWD;
+        assert_eq!(of(libc::SYS_fdatasync, [7, 0, 0, 0, 0, 0]), Call::Sync { fd: 7 });
+        assert_eq!(of(libc::SYS_copy_file_range, [3, 0, 4, 0, 9, 0]), Call::Output { fd: 4 });
+        assert_eq!(of(libc::SYS_splice, [3, 0, 4, 0, 9, 0]), Call::Moves { from: 3, into: 4 });
+        assert_eq!(of(libc::SYS_dup2, [3, 5, 0, 0, 0, 0]), Call::Closes { first: 5, last: 5 });
+        assert_eq!(
+            of(libc::SYS_symlink, [0x10, 0x20, 0, 0, 0, 0]),
+            Call::Names { first: Path { directory: cwd, address: 0x20 }, second: None }
+        );
+        assert_eq!(
+            of(libc::SYS_renameat2, [cwd as u64, 0x10, 6, 0x20, 0, 0]),
+            Call::Names {
+                first: Path { directory: cwd, address: 0x10 },
+                second: Some(Path { directory: 6, address: 0x20 })
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_unknown() {
+        assert_eq!(of(libc::SYS_mount, [0; 6]), Call::Unknown);
+        assert_eq!(of(libc::SYS_io_submit, [0; 6]), Call::Unknown);
+        assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Unknown);
+    }
+}

@@ -1,0 +1,262 @@
+//! Whether a stopped call can be noticed outside the session, from what its descriptors, paths and targets are.
+//!
+//! Owns: which pipes only members hold, and what was open when the session began. Does not own: which mounts have promises
+//! that are not durable; the caller says so.
+//!
+//! Invariant: in doubt a call is outside. An error while it is judged is a doubt.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+use crate::call::{self, Call};
+use crate::listener::{Listener, Stopped};
+use crate::task::{Device, Place, Task, peer};
+
+/// More pipes than this are not remembered; the earlier ones are then taken to be outside.
+const PIPES_MAX: usize = 1 << 20;
+/// Processes between a member and the supervisor, at most.
+const ANCESTORS_MAX: usize = 4096;
+/// null, zero, full, random and urandom (linux/devices.txt): nobody reads there what was written.
+const NOBODY_READS: [Device; 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
+/// Offset of `msg_controllen` in `struct msghdr`.
+const CONTROL_BYTES: u64 = 40;
+
+/// Knows what is inside the session.
+pub(crate) struct Judge {
+    supervisor: u32,
+    /// Inodes of pipes that members made, and that were not passed on.
+    pipes: HashSet<u64>,
+    /// What the session got from outside at its beginning. The supervisor keeps it open: nobody notices that a member closes
+    /// it.
+    inherited: HashSet<(Device, u64)>,
+    /// A member has sent descriptors out: a socket of a member may be in other hands.
+    has_passed_descriptors: bool,
+}
+
+impl Judge {
+    /// Of the session that this process is about to begin.
+    pub(crate) fn new() -> io::Result<Judge> {
+        let own = Task(std::process::id());
+        let inherited = own.descriptors(0, u32::MAX)?;
+        Ok(Judge {
+            supervisor: own.0,
+            pipes: HashSet::new(),
+            inherited: inherited
+                .into_iter()
+                .map(|(_, place)| (place.device, place.inode))
+                .collect(),
+            has_passed_descriptors: false,
+        })
+    }
+
+    /// The supervisor closes what it inherited.
+    pub(crate) fn forget_inherited(&mut self) {
+        self.inherited.clear();
+    }
+
+    /// Notes descriptors that the call may pass to a process outside. To be called for every call.
+    pub(crate) fn note(&mut self, stopped: &Stopped) {
+        let Call::Message { fd, header } = stopped.call else { return };
+        if self.pipes.is_empty() && self.has_passed_descriptors {
+            return;
+        }
+        let task = Task(stopped.thread);
+        let has_descriptors = match header {
+            // Several messages are not looked into.
+            None => true,
+            Some(address) => {
+                let mut bytes = [0; 8];
+                let read = task.read_memory(address + CONTROL_BYTES, &mut bytes);
+                read.is_err() || u64::from_ne_bytes(bytes) != 0
+            }
+        };
+        if has_descriptors && !self.is_inside(task, fd, &[]).unwrap_or(false) {
+            self.pipes.clear();
+            self.has_passed_descriptors = true;
+        }
+    }
+
+    /// Whether nobody outside can notice the call before the mounts of these devices are committed.
+    pub(crate) fn stays_inside(&self, stopped: &Stopped, promised: &[Device]) -> bool {
+        let task = Task(stopped.thread);
+        self.judge(task, stopped.call, promised).unwrap_or(false)
+    }
+
+    fn judge(&self, task: Task, call: Call, promised: &[Device]) -> io::Result<bool> {
+        let inside = |fd| self.is_inside(task, fd, promised);
+        Ok(match call {
+            Call::Sync { .. }
+            | Call::SyncFileSystem { .. }
+            | Call::WriteOut { .. }
+            | Call::SyncAll => true,
+            // Made by the supervisor.
+            Call::Pipe { .. } => true,
+            Call::Output { fd } | Call::Message { fd, .. } => inside(fd)?,
+            Call::Moves { from, into } => inside(from)? && inside(into)?,
+            Call::Closes { first, last } => self.closes_nothing_outside(task, first, last)?,
+            Call::Ends => self.closes_nothing_outside(task, 0, u32::MAX)?,
+            Call::Names { first, second } => {
+                let names = [Some(first), second];
+                for path in names.into_iter().flatten() {
+                    let (parent, _) = task.places(path)?;
+                    if !is_only(promised, parent.device) {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            Call::Opens { path } => opens_inside(task, path, promised)?,
+            Call::Signal { process } => process > 0 && self.is_member(process as u32, task)?,
+            Call::Unknown => false,
+        })
+    }
+
+    /// Whether what is written to a descriptor, or done to its file, stays inside.
+    fn is_inside(&self, task: Task, fd: i32, promised: &[Device]) -> io::Result<bool> {
+        let place = match task.descriptor(fd) {
+            // The call will fail.
+            Err(Errno::NOENT) => return Ok(true),
+            place => place?,
+        };
+        Ok(match place.kind {
+            FileType::RegularFile | FileType::Directory => is_only(promised, place.device),
+            FileType::Fifo => self.pipes.contains(&place.inode),
+            FileType::Socket => self.is_between_members(task, fd)?,
+            FileType::CharacterDevice => NOBODY_READS.contains(&place.represents),
+            // What has no type is no file: an eventfd, an epoll, a timerfd.
+            FileType::Unknown => true,
+            _ => false,
+        })
+    }
+
+    fn is_between_members(&self, task: Task, fd: i32) -> io::Result<bool> {
+        if self.has_passed_descriptors {
+            return Ok(false);
+        }
+        match peer(task.duplicate(fd)?.as_fd()) {
+            Some(process) => self.is_member(process, task),
+            None => Ok(false),
+        }
+    }
+
+    fn closes_nothing_outside(&self, task: Task, first: u32, last: u32) -> io::Result<bool> {
+        for (fd, place) in task.descriptors(first, last)? {
+            let is_seen_closed = matches!(place.kind, FileType::Fifo | FileType::Socket)
+                && !self.inherited.contains(&(place.device, place.inode));
+            if is_seen_closed && !self.is_inside(task, fd, &[])? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a process is the caller's own, or a descendant of the supervisor.
+    fn is_member(&self, process: u32, caller: Task) -> io::Result<bool> {
+        let mut at = Task(process).process()?;
+        if at == caller.process()? {
+            return Ok(true);
+        }
+        for _ in 0..ANCESTORS_MAX {
+            match Task(at).parent()? {
+                0 | 1 => return Ok(false),
+                parent if parent == self.supervisor => return Ok(true),
+                parent => at = parent,
+            }
+        }
+        Ok(false)
+    }
+
+    /// Carries out pipe(2) for the caller, and remembers that the pipe is inside.
+    pub(crate) fn make_pipe(
+        &mut self,
+        listener: &Listener,
+        stopped: &Stopped,
+        address: u64,
+        flags: i32,
+    ) {
+        const KNOWN: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_DIRECT;
+        if flags & !KNOWN != 0 {
+            // Notification pipes are the kernel's; and it knows what is wrong with others.
+            return listener.pass(stopped);
+        }
+        match self.pipe(listener, stopped, address, flags) {
+            Ok(()) => listener.succeed(stopped),
+            Err(error) => listener.fail(stopped, error.raw_os_error().unwrap_or(libc::ENFILE)),
+        }
+    }
+
+    fn pipe(
+        &mut self,
+        listener: &Listener,
+        stopped: &Stopped,
+        address: u64,
+        flags: i32,
+    ) -> io::Result<()> {
+        let task = Task(stopped.thread);
+        let (reader, writer) = rustix::pipe::pipe_with(
+            PipeFlags::from_bits_retain(flags as u32) | PipeFlags::CLOEXEC,
+        )?;
+        let (user, group) = task.user_and_group()?;
+        if user != rustix::process::geteuid().as_raw()
+            || group != rustix::process::getegid().as_raw()
+        {
+            // A program may open its pipe again by /dev/stdout, and is then asked for its permission.
+            rustix::fs::fchown(
+                &reader,
+                Some(rustix::fs::Uid::from_raw(user)),
+                Some(rustix::fs::Gid::from_raw(group)),
+            )?;
+        }
+        let place = Place::of_descriptor(reader.as_fd())?;
+        if self.pipes.len() >= PIPES_MAX {
+            self.pipes.clear();
+        }
+        self.pipes.insert(place.inode);
+        let add = |end: &OwnedFd| {
+            listener.add_descriptor(stopped, end.as_fd(), flags & libc::O_CLOEXEC != 0)
+        };
+        let numbers = [add(&reader)?, add(&writer)?];
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&numbers[0].to_ne_bytes());
+        bytes[4..].copy_from_slice(&numbers[1].to_ne_bytes());
+        task.write_memory(address, &bytes)
+    }
+}
+
+/// Whether every promise that is not durable is of this one mount: what is changed there comes after it in the mount's
+/// order.
+fn is_only(promised: &[Device], device: Device) -> bool {
+    promised.iter().all(|mount| *mount == device) && !promised.is_empty()
+}
+
+/// Whether opening, with making or cutting a file, changes nothing outside.
+fn opens_inside(task: Task, path: call::Path, promised: &[Device]) -> io::Result<bool> {
+    let (parent, target) = task.places(path)?;
+    Ok(match target {
+        None => is_only(promised, parent.device),
+        Some(target) => match target.kind {
+            FileType::RegularFile | FileType::Directory => is_only(promised, target.device),
+            FileType::CharacterDevice => NOBODY_READS.contains(&target.represents),
+            _ => false,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_covered_by_promises_of_its_own_mount_alone() {
+        let (here, there) = ((0, 40), (0, 41));
+        assert!(is_only(&[here], here));
+        assert!(!is_only(&[here], there));
+        assert!(!is_only(&[here, there], here));
+        assert!(!is_only(&[], here));
+    }
+}

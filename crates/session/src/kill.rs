@@ -1,0 +1,59 @@
+//! Kills a tree of processes.
+
+use std::collections::HashMap;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Rounds in which processes that were made meanwhile are found.
+const ROUNDS_MAX: usize = 500;
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(10);
+
+/// Kills all descendants of this process. Whoever reaps them is another thread; it must be the reaper of orphans
+/// (PR_SET_CHILD_SUBREAPER), or those are missed.
+pub fn kill_descendants() {
+    for _ in 0..ROUNDS_MAX {
+        let living = descendants();
+        if living.is_empty() {
+            return;
+        }
+        for pid in living {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        thread::sleep(BETWEEN_ROUNDS);
+    }
+}
+
+/// Descendants that have not ended.
+fn descendants() -> Vec<Pid> {
+    let mut children = HashMap::<u32, Vec<(u32, bool)>>::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(process) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Ok(stat) = fs::read(format!("/proc/{process}/stat")) else { continue };
+        // The name in parentheses may have any bytes (proc_pid_stat(5)).
+        let Some(end) = stat.iter().rposition(|byte| *byte == b')') else { continue };
+        let rest = String::from_utf8_lossy(&stat[end + 1..]);
+        let mut fields = rest.split_whitespace();
+        let has_ended = matches!(fields.next(), Some("Z" | "X"));
+        if let Some(parent) = fields.next().and_then(|parent| parent.parse().ok()) {
+            children.entry(parent).or_default().push((process, has_ended));
+        }
+    }
+    let mut found = Vec::new();
+    let mut left = vec![std::process::id()];
+    while let Some(parent) = left.pop() {
+        for (process, has_ended) in children.remove(&parent).unwrap_or_default() {
+            left.push(process);
+            if !has_ended {
+                found.extend(Pid::from_raw(process as i32));
+            }
+        }
+    }
+    found
+}

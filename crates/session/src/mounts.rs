@@ -1,0 +1,98 @@
+//! The mounts that a session's programs use: which of them let a sync wait for the commit, and how they are committed.
+//!
+//! A file's mount is known by the number that the kernel gives every mount and does not give again (statx(2),
+//! STATX_MNT_ID_UNIQUE; before Linux 6.8 it may be given again after an unmount). The commit opens the mount by its path and
+//! compares the device, so a session holds no mount back from being unmounted.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+
+use crate::task::Device;
+
+/// `STATX_MNT_ID_UNIQUE` (linux/stat.h).
+const MOUNT_ID_UNIQUE: u32 = 0x4000;
+
+/// A mount whose changes become durable in the order in which they were made, so that a sync may wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ordered {
+    /// `st_dev` of its files: major and minor number.
+    pub device: (u32, u32),
+    /// Where it is mounted.
+    pub path: PathBuf,
+}
+
+/// What a mount is to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mount {
+    /// A sync of its files is a promise.
+    Ordered(Ordered),
+    /// It is served by Weir, but its syncs are done at once, for this reason.
+    Unordered(String),
+    /// Weir does not serve it.
+    Other,
+}
+
+/// Finds mounts: what this crate does not know itself.
+pub trait FindMounts: Send {
+    /// The mount with this device.
+    fn of_device(&self, device: (u32, u32)) -> Mount;
+    /// All mounts for which a sync is a promise.
+    fn ordered(&self) -> Vec<Ordered>;
+}
+
+impl Ordered {
+    /// Makes all that was changed so far durable.
+    pub(crate) fn commit(&self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        let found = rustix::fs::statx(
+            &root,
+            "",
+            AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC,
+            StatxFlags::INO,
+        )?;
+        if (found.stx_dev_major, found.stx_dev_minor) != self.device {
+            return Err(io::Error::other(format!("{} is another mount now", self.path.display())));
+        }
+        // The first may report what home refused of the root's names, which are durable all the same. Nothing becomes clean
+        // because an error was reported, so the second one tells.
+        Ok(rustix::fs::fsync(&root).or_else(|_| rustix::fs::fsync(&root))?)
+    }
+}
+
+/// Mounts found so far.
+pub(crate) struct Mounts {
+    finder: Box<dyn FindMounts>,
+    known: HashMap<(Device, u64), Mount>,
+}
+
+impl Mounts {
+    pub(crate) fn new(finder: Box<dyn FindMounts>) -> Mounts {
+        Mounts { finder, known: HashMap::new() }
+    }
+
+    /// The mount that an own descriptor's file is on.
+    pub(crate) fn of(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<Mount> {
+        let found = rustix::fs::statx(
+            descriptor.as_fd(),
+            "",
+            AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC,
+            StatxFlags::MNT_ID | StatxFlags::from_bits_retain(MOUNT_ID_UNIQUE),
+        )?;
+        let device = (found.stx_dev_major, found.stx_dev_minor);
+        let mount = self
+            .known
+            .entry((device, found.stx_mnt_id))
+            .or_insert_with(|| self.finder.of_device(device));
+        Ok(mount.clone())
+    }
+
+    /// All on which sync(2) is a promise.
+    pub(crate) fn ordered(&self) -> Vec<Ordered> {
+        self.finder.ordered()
+    }
+}

@@ -1,0 +1,301 @@
+//! The supervisor: starts the program behind the fence, answers the calls that the fence stops, and ends the session.
+
+#![allow(unsafe_code, reason = "a parent's death signal is set between fork and execve")]
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions};
+
+use crate::call::Call;
+use crate::commit::{Commits, Counts};
+use crate::judge::Judge;
+use crate::kill::kill_descendants;
+use crate::listener::{Listener, Stopped};
+use crate::mounts::{FindMounts, Mount, Mounts, Ordered};
+use crate::task::{Task, write_out};
+
+/// What happens to a session.
+#[derive(Debug)]
+pub enum Event {
+    /// The program runs, as this process.
+    Started(u32),
+    /// The fence cannot be put up; nothing was started.
+    NoFence(io::Error),
+    /// The program cannot be run.
+    CannotRun(io::Error),
+    /// The program has ended, and all that was promised is durable. Other members may go on.
+    Ended {
+        /// How it ended.
+        status: ExitStatus,
+        /// What was done until then.
+        counts: Counts,
+        /// Mounts whose syncs were done at once, each with the reason.
+        fallbacks: Vec<String>,
+    },
+    /// A commit failed, and the session was killed: nothing has left it since the failure.
+    Failed {
+        /// Of which mount.
+        mount: Ordered,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+enum Step {
+    Tell(Event),
+    Exited(ExitStatus),
+    AllGone,
+}
+
+/// Shared by the threads.
+struct Session {
+    commits: Commits,
+    fallbacks: Mutex<Vec<String>>,
+    /// The program has ended, and this process is about to close what it inherited.
+    is_detached: AtomicBool,
+}
+
+/// Runs a program as a session, in this process, which must have no other children; returns when the last member
+/// has ended, or was killed. `tell` is called with what happens.
+pub fn run(
+    command: Command,
+    finder: Box<dyn FindMounts>,
+    mut tell: impl FnMut(Event),
+) -> io::Result<()> {
+    rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
+    let judge = Judge::new()?;
+    let session = Arc::new(Session {
+        commits: Commits::new(),
+        fallbacks: Mutex::new(Vec::new()),
+        is_detached: AtomicBool::new(false),
+    });
+    let (steps, happened) = channel();
+    let (listeners, made) = channel();
+    {
+        let steps = steps.clone();
+        thread::Builder::new()
+            .name("program".into())
+            .spawn(move || run_program(command, &listeners, &steps))?;
+    }
+    let Ok(listener) = made.recv() else { return end(&happened, &session, &mut tell) };
+    let listener: Arc<Listener> = Arc::new(listener);
+    {
+        let (session, listener) = (Arc::clone(&session), Arc::clone(&listener));
+        let mut receiver = CallReceiver { session, listener, judge, mounts: Mounts::new(finder) };
+        thread::Builder::new().name("calls".into()).spawn(move || receiver.run())?;
+    }
+    {
+        let session = Arc::clone(&session);
+        thread::Builder::new().name("commits".into()).spawn(move || {
+            let (mount, error) = session.commits.run(&listener);
+            kill_descendants();
+            // The receiver is gone if the session has ended.
+            let _ = steps.send(Step::Tell(Event::Failed { mount, error }));
+        })?;
+    }
+    end(&happened, &session, &mut tell)
+}
+
+/// Waits for the end of the program, and of the session.
+fn end(
+    happened: &Receiver<Step>,
+    session: &Session,
+    tell: &mut impl FnMut(Event),
+) -> io::Result<()> {
+    while let Ok(step) = happened.recv() {
+        match step {
+            Step::Tell(event) => {
+                let is_last =
+                    matches!(event, Event::NoFence(_) | Event::CannotRun(_) | Event::Failed { .. });
+                tell(event);
+                if is_last {
+                    return Ok(());
+                }
+            }
+            // After a failure, Failed comes as well.
+            Step::Exited(status) => {
+                if session.commits.settle() {
+                    let fallbacks = session.fallbacks.lock().expect("no thread panics").clone();
+                    tell(Event::Ended { status, counts: session.commits.counts(), fallbacks });
+                    detach(session)?;
+                }
+            }
+            Step::AllGone => {
+                if session.commits.settle() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Closes what was inherited, so that whoever waits for its end does not wait for members that closed it.
+fn detach(session: &Session) -> io::Result<()> {
+    session.is_detached.store(true, Ordering::SeqCst);
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    rustix::stdio::dup2_stdout(null.as_fd())?;
+    rustix::stdio::dup2_stderr(null.as_fd())?;
+    Ok(())
+}
+
+/// Starts the program from behind the fence, and reaps it and all members that are left without a parent. The thread does not
+/// end: the program is killed when its parent's thread ends.
+fn run_program(mut command: Command, listeners: &Sender<Listener>, steps: &Sender<Step>) {
+    let tell = |step| drop(steps.send(step));
+    match Listener::around_this_thread() {
+        Ok(listener) => drop(listeners.send(listener)),
+        Err(error) => return tell(Step::Tell(Event::NoFence(error))),
+    }
+    // SAFETY: it makes one system call.
+    unsafe {
+        command
+            .pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
+    let program = match command.spawn() {
+        Ok(child) => child.id(),
+        Err(error) => return tell(Step::Tell(Event::CannotRun(error))),
+    };
+    tell(Step::Tell(Event::Started(program)));
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((process, status))) if process.as_raw_pid() as u32 == program => {
+                tell(Step::Exited(ExitStatus::from_raw(status.as_raw())));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => break,
+        }
+    }
+    tell(Step::AllGone);
+    loop {
+        thread::park();
+    }
+}
+
+/// The thread that receives stopped calls.
+struct CallReceiver {
+    session: Arc<Session>,
+    listener: Arc<Listener>,
+    judge: Judge,
+    mounts: Mounts,
+}
+
+impl CallReceiver {
+    fn run(&mut self) {
+        self.listener.begin();
+        loop {
+            match self.listener.receive() {
+                Ok(Some(stopped)) => self.answer(stopped),
+                Ok(None) => {}
+                Err(error) => panic!("the fence's calls cannot be received: {error}"),
+            }
+        }
+    }
+
+    fn answer(&mut self, stopped: Stopped) {
+        self.session.commits.count_call();
+        if self.session.is_detached.load(Ordering::SeqCst) {
+            self.judge.forget_inherited();
+        }
+        self.judge.note(&stopped);
+        match stopped.call {
+            Call::Sync { fd } => self.sync(&stopped, fd, Reach::File),
+            Call::SyncFileSystem { fd } => self.sync(&stopped, fd, Reach::FileSystem),
+            Call::WriteOut { .. } => self.listener.pass(&stopped),
+            Call::SyncAll => {
+                let mounts = self.mounts.ordered();
+                if !mounts.is_empty() {
+                    self.session.commits.promise(mounts);
+                }
+                // The kernel syncs all other file systems.
+                self.listener.pass(&stopped);
+            }
+            Call::Pipe { address, flags } => {
+                self.judge.make_pipe(&self.listener, &stopped, address, flags);
+            }
+            _ => {
+                let promised = self.session.commits.promised();
+                if promised.is_empty()
+                    || (self.judge.stays_inside(&stopped, &promised)
+                        && self.listener.still_waits(&stopped))
+                {
+                    self.listener.pass(&stopped);
+                } else {
+                    self.session.commits.wait(&self.listener, stopped);
+                }
+            }
+        }
+    }
+
+    /// Promises, where the mount has an order, else lets the kernel sync.
+    fn sync(&mut self, stopped: &Stopped, fd: i32, reach: Reach) {
+        match self.promise(stopped, fd, reach) {
+            Ok(Some(mount)) => {
+                self.session.commits.promise(vec![mount]);
+                self.listener.succeed(stopped);
+            }
+            Ok(None) => self.listener.pass(stopped),
+            Err(Errno::BADF) => self.listener.fail(stopped, libc::EBADF),
+            Err(errno) => self.listener.fail(stopped, errno.raw_os_error()),
+        }
+    }
+
+    /// The mount, when what memory-mapped pages of the file have was given to its daemon, and so has its place in the order.
+    /// `None` if the kernel must sync; errors are those of the sync.
+    fn promise(
+        &mut self,
+        stopped: &Stopped,
+        fd: i32,
+        reach: Reach,
+    ) -> Result<Option<Ordered>, Errno> {
+        let Ok(file) = Task(stopped.thread).duplicate(fd) else { return Ok(None) };
+        if !self.listener.still_waits(stopped) {
+            return Ok(None);
+        }
+        let mount = match self.mounts.of(file.as_fd()) {
+            Ok(Mount::Ordered(mount)) => mount,
+            Ok(Mount::Unordered(reason)) => {
+                self.note_fallback(reason);
+                return Ok(None);
+            }
+            Ok(Mount::Other) | Err(_) => return Ok(None),
+        };
+        reach.write_out(&file)?;
+        Ok(Some(mount))
+    }
+
+    fn note_fallback(&self, reason: String) {
+        let mut fallbacks = self.session.fallbacks.lock().expect("no thread panics");
+        if !fallbacks.contains(&reason) {
+            fallbacks.push(reason);
+        }
+    }
+}
+
+/// What a sync is to cover.
+#[derive(Clone, Copy)]
+enum Reach {
+    File,
+    FileSystem,
+}
+
+impl Reach {
+    /// Has the kernel write the pages that were changed through mappings. Errors as fsync(2).
+    fn write_out(self, file: &impl AsFd) -> Result<(), Errno> {
+        match self {
+            Reach::File => write_out(file.as_fd()),
+            // A mount by FUSE is not synced by it, only its pages are written.
+            Reach::FileSystem => rustix::fs::syncfs(file),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What the supervisor finds out about a thread whose call is stopped: its descriptors, paths and memory, by proc(5) and
+//! pidfd_getfd(2).
+//!
+//! Nothing here asks a file system for attributes that the kernel already has (AT_STATX_DONT_SYNC): the supervisor must
+//! not wait for a daemon in order to judge a call.
+
+#![allow(
+    unsafe_code,
+    reason = "pidfd_open(2) of a thread and memory of other processes have no safe form"
+)]
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+
+use crate::call;
+
+/// Longest path of a system call, with its end (path_resolution(7)).
+const PATH_BYTES_MAX: usize = 4096;
+
+/// A device number, as `st_dev` has it.
+pub(crate) type Device = (u32, u32);
+
+/// A thread, by its number in this process's PID namespace.
+#[derive(Clone, Copy)]
+pub(crate) struct Task(pub(crate) u32);
+
+/// What a descriptor or a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) device: Device,
+    pub(crate) inode: u64,
+    pub(crate) kind: FileType,
+    /// The device that a device file stands for.
+    pub(crate) represents: Device,
+}
+
+impl Place {
+    fn of(directory: impl AsFd, path: &str, flags: AtFlags) -> Result<Place, Errno> {
+        let found = rustix::fs::statx(
+            directory,
+            path,
+            flags | AtFlags::STATX_DONT_SYNC,
+            StatxFlags::TYPE | StatxFlags::INO,
+        )?;
+        Ok(Place {
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            kind: FileType::from_raw_mode(found.stx_mode.into()),
+            represents: (found.stx_rdev_major, found.stx_rdev_minor),
+        })
+    }
+
+    /// Of an own descriptor.
+    pub(crate) fn of_descriptor(descriptor: BorrowedFd<'_>) -> Result<Place, Errno> {
+        Place::of(descriptor, "", AtFlags::EMPTY_PATH)
+    }
+}
+
+impl Task {
+    /// What one of its descriptors is.
+    pub(crate) fn descriptor(self, fd: i32) -> Result<Place, Errno> {
+        Place::of(CWD, &format!("/proc/{}/fd/{fd}", self.0), AtFlags::empty())
+    }
+
+    /// A duplicate of one of its descriptors.
+    pub(crate) fn duplicate(self, fd: i32) -> io::Result<OwnedFd> {
+        Ok(pidfd_getfd(self.pidfd()?, fd, PidfdGetfdFlags::empty())?)
+    }
+
+    fn pidfd(self) -> io::Result<OwnedFd> {
+        let open = |number: u32, flags: libc::c_int| {
+            // SAFETY: both arguments are numbers.
+            let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, flags) };
+            if opened < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the call made the descriptor for its caller.
+            Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) })
+        };
+        // PIDFD_THREAD, since Linux 6.9; before, the process must be named.
+        open(self.0, libc::O_EXCL).or_else(|_| open(self.process()?, 0))
+    }
+
+    /// The process that the thread belongs to.
+    pub(crate) fn process(self) -> io::Result<u32> {
+        self.status("Tgid:")
+    }
+
+    /// The parent of its process.
+    pub(crate) fn parent(self) -> io::Result<u32> {
+        self.status("PPid:")
+    }
+
+    fn status(self, field: &str) -> io::Result<u32> {
+        let status = fs::read(format!("/proc/{}/status", self.0))?;
+        String::from_utf8_lossy(&status)
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// User and group that files made by it belong to.
+    pub(crate) fn user_and_group(self) -> io::Result<(u32, u32)> {
+        let status = fs::read(format!("/proc/{}/status", self.0))?;
+        let status = String::from_utf8_lossy(&status);
+        // Real, effective, saved and of file systems.
+        let last = |field: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(field)?.split_whitespace().nth(3)?.parse().ok())
+        };
+        last("Uid:").zip(last("Gid:")).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// What all of its descriptors in a range are; those that are closed meanwhile are left out.
+    pub(crate) fn descriptors(self, first: u32, last: u32) -> io::Result<Vec<(i32, Place)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{}/fd", self.0))? {
+            let name = entry?.file_name();
+            let Some(number) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            if (first..=last).contains(&number) {
+                match self.descriptor(number as i32) {
+                    Ok(place) => found.push((number as i32, place)),
+                    Err(Errno::NOENT) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads its memory.
+    pub(crate) fn read_memory(self, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: buffer.len() };
+        // SAFETY: the local vector is the buffer; the other process's memory is checked by the kernel.
+        let read = unsafe {
+            libc::process_vm_readv(self.0 as i32, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        if read < 0 { Err(io::Error::last_os_error()) } else { Ok(read as usize) }
+    }
+
+    /// Writes its memory.
+    pub(crate) fn write_memory(self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        let local =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
+        // SAFETY: the local vector is read only; the other process's memory is checked by the kernel.
+        let written = unsafe {
+            libc::process_vm_writev(self.0 as i32, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        match written {
+            written if written == bytes.len() as isize => Ok(()),
+            written if written < 0 => Err(io::Error::last_os_error()),
+            _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        }
+    }
+
+    /// The bytes of a path in its memory, without the end. Reads page by page: the next page may not be there.
+    fn path(self, address: u64) -> io::Result<PathBuf> {
+        let mut bytes = Vec::new();
+        while bytes.len() < PATH_BYTES_MAX {
+            let at = address + bytes.len() as u64;
+            let in_page = 4096 - (at % 4096) as usize;
+            let mut piece = vec![0; in_page];
+            let read = self.read_memory(at, &mut piece)?;
+            if let Some(end) = piece[..read].iter().position(|byte| *byte == 0) {
+                bytes.extend_from_slice(&piece[..end]);
+                return Ok(OsString::from_vec(bytes).into());
+            }
+            bytes.extend_from_slice(&piece[..read]);
+        }
+        Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG))
+    }
+
+    /// The directory in which a path's last name is, and that of what the path leads to, if there is something.
+    pub(crate) fn places(self, path: call::Path) -> io::Result<(Place, Option<Place>)> {
+        if path.address == 0 {
+            let place = self.descriptor(path.directory)?;
+            return Ok((place, Some(place)));
+        }
+        let name = self.path(path.address)?;
+        let (start, below) = match name.strip_prefix("/") {
+            Ok(below) => ("root".to_owned(), below),
+            Err(_) if path.directory == libc::AT_FDCWD => ("cwd".to_owned(), name.as_path()),
+            Err(_) => (format!("fd/{}", path.directory), name.as_path()),
+        };
+        if below.as_os_str().is_empty() {
+            let place = Place::of(CWD, &format!("/proc/{}/{start}", self.0), AtFlags::empty())?;
+            return Ok((place, Some(place)));
+        }
+        let start = rustix::fs::open(
+            format!("/proc/{}/{start}", self.0),
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        // Symbolic links that begin with a slash begin in the root directory of whoever follows them.
+        let links = if self.has_root_of_this_process()? {
+            ResolveFlags::empty()
+        } else {
+            ResolveFlags::NO_SYMLINKS
+        };
+        let open = |path: &Path| {
+            rustix::fs::openat2(&start, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), links)
+        };
+        let parent = match below.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => {
+                Place::of_descriptor(open(parent)?.as_fd())?
+            }
+            _ => Place::of_descriptor(start.as_fd())?,
+        };
+        let target = match open(below) {
+            Ok(target) => Some(Place::of_descriptor(target.as_fd())?),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok((parent, target))
+    }
+
+    fn has_root_of_this_process(self) -> io::Result<bool> {
+        let own = Place::of(CWD, "/", AtFlags::empty())?;
+        Ok(Place::of(CWD, &format!("/proc/{}/root", self.0), AtFlags::empty())? == own)
+    }
+}
+
+/// The process at the other end of a connected socket of this machine (unix(7), SO_PEERCRED), when it connected; `None`
+/// for other sockets.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<u32> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both pointers are to live objects, and the length is that of the first.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut bytes,
+        )
+    };
+    (answer == 0 && found.pid > 0).then_some(found.pid as u32)
+}
+
+/// Gives the changed pages of a file to its file system, and waits until it has them (sync_file_range(2)).
+pub(crate) fn write_out(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: all arguments are numbers.
+    let done = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
+    if done == 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}

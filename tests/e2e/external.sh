@@ -1,0 +1,232 @@
+#!/usr/bin/env bash
+# `weir run --sync external`: a sync returns at once, and what leaves the program waits until it is durable. An observer outside keeps
+# what it saw; after kill -9 of the daemon, and after power cuts, all of it is explained by what is recovered. Each way in which
+# something leaves a program waits for one commit, and what stays inside for none. A commit that fails kills the session.
+# cases: ways promises outcomes counter counter-cut sqlite failure
+# seconds: 60
+source "${REPO:?}/tests/e2e/lib.sh"
+
+need_root
+weir_only
+
+LEAVING="$REPO/tests/e2e/support/leaving.py"
+COMMIT=(--order all --commit 5m)
+
+external() {
+    timeout -s KILL 60 "$WEIR" run --sync external "$@"
+}
+
+# reported FILE FIELD: a number of the report in FILE.
+reported() { python3 "$SUPPORT/field.py" "$2" <"$1"; }
+
+kill_daemon() {
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+}
+
+# Whoever reads `seen` afterwards finds the last line that the observer saw.
+observe() { python3 "$LEAVING" observe "$WORK/seen" timeout -s KILL 60 "$WEIR" run --sync external -- "$@"; }
+
+case ${1:?} in
+ways)
+    mkdir "$WORK/outside"
+    python3 "$LEAVING" serve "$WORK/socket" >"$WORK/port" &
+    server=$!
+    soon filled "$WORK/port" || fail "the server does not begin"
+    sleep 1000 &
+    export OUTSIDER=$!
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    ln -s "$WORK/outside/file" "$MNT/leads-outside"
+    tested=0
+    while read -r where way; do
+        peer=()
+        expected=0
+        case $way in
+        *tcp | *connection* | connect | *unix_socket | *another_program | *pipe_out) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
+        local_server) expected=1 ;; # Its first three calls can be noticed.
+        esac
+        rm -rf "$WORK/outside"/*
+        external --report="$WORK/report.json" -- \
+            python3 "$LEAVING" way "$way" "$MNT" "$WORK/outside" "${peer[@]}" >"$WORK/said" 2>&1 </dev/null ||
+            [ $? = 137 ] || fail "$way: $(cat "$WORK/said")"
+        commits=$(reported "$WORK/report.json" commits.for_output)
+        case $where in
+        outside) [ "$commits" -ge 1 ] || fail "$way was not held back: $(cat "$WORK/report.json")" ;;
+        inside) expect_equal "$way: commits for output" "$commits" "$expected" ;;
+        esac
+        tested=$((tested + 1))
+    done < <(python3 "$LEAVING" ways)
+    kill "$server" "$OUTSIDER"
+    umount_weir "$MNT"
+    counts "$tested ways"
+    ;;
+promises)
+    # Synced and not followed by output: it may be lost. Followed by output: it is there.
+    for output in : 'echo seen'; do
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        # It does not end: its end would be noticed.
+        external -- sh -c "echo new >$MNT/file; sync $MNT/file; $output; touch $MNT/done; sleep 4" >"$WORK/said" 2>&1 &
+        runner=$!
+        soon exists "$MNT/done" || fail "the program does not run"
+        kill_daemon
+        wait "$runner" || true
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        case $output in
+        :) [ ! -e "$SRC/file" ] || fail "it was durable without output: the sync was not put off" ;;
+        *) expect_equal "what was synced before output" "$(cat "$SRC/file")" new ;;
+        esac
+        rm -f "$SRC/file" "$SRC/done"
+    done
+    # Without --order all a sync is done at once.
+    mount_weir_foreground "$SRC" "$MNT"
+    external --report="$WORK/report.json" -- sh -c "echo new >$MNT/file; sync $MNT/file"
+    kill_daemon
+    expect_equal "promises without --order all" "$(reported "$WORK/report.json" promises)" 0
+    grep -q "without --order all" "$WORK/report.json" || fail "the report does not say why syncs were done at once"
+    "$WEIR" recover "$SRC" >"$WORK/recovered"
+    expect_equal "what was synced" "$(cat "$SRC/file")" new
+    ;;
+outcomes)
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    status_of() {
+        local status=0
+        external -- "$@" >"$WORK/said" 2>&1 || status=$?
+        echo "$status"
+    }
+    expect_equal "status" "$(status_of sh -c "echo x >$MNT/f; sync; exit 7")" 7
+    expect_equal "status of a killed program" "$(status_of sh -c 'kill -TERM $$')" 143
+    expect_equal "status without a program" "$(status_of weir-no-such-program)" 127
+    expect_equal "status without permission" "$(status_of /etc/passwd)" 126
+    expect_equal "status inside a session" "$(status_of "$WEIR" run --sync external -- true)" 1
+    grep -q "inside another" "$WORK/said" || fail "it does not say why: $(cat "$WORK/said")"
+    expect_equal "arguments" "$(external -- printf '%s|' a 'b c' '')" "a|b c||"
+    expect_equal "standard input" "$(echo in | external -- cat)" in
+    expect_equal "a pipeline" "$(external -- sh -c 'seq 1000 | sort -n | tail -1')" 1000
+    # A signal to the command reaches the program.
+    rm "$WORK/said"
+    "$WEIR" run --sync external -- sh -c 'trap "exit 9" USR1; echo ready; while :; do sleep 0.1; done' >"$WORK/said" &
+    runner=$!
+    soon filled "$WORK/said" || fail "the program does not run"
+    kill -USR1 "$runner"
+    status=0
+    wait "$runner" || status=$?
+    expect_equal "status after a signal" "$status" 9
+    # A member that goes on does not hold the command back, nor those who wait for its output to end, and is still held back itself.
+    begun=$SECONDS
+    expect_equal "output" "$(external -- sh -c "(exec >/dev/null 2>&1 </dev/null; sleep 3; echo late >$MNT/late; sync; touch $WORK/late) & echo now")" now
+    [ $((SECONDS - begun)) -lt 3 ] || fail "the command waited for a process in the background"
+    soon exists "$WORK/late" || fail "the process in the background did not go on"
+    # io_uring would pass the fence.
+    expect_equal "io_uring_setup" "$(external -- python3 -c '
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall(425, 1, 0), ctypes.get_errno())')" "-1 38"
+    umount_weir "$MNT"
+    ;;
+counter)
+    seen_all=0
+    for _ in {1..12}; do
+        rm -f "$WORK/seen"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        observe python3 "$LEAVING" count "$MNT/count" &
+        observer=$!
+        soon filled "$WORK/seen" || fail "the observer sees nothing"
+        sleep "0.$((RANDOM % 6))"
+        kill_daemon
+        wait "$observer" || true
+        seen=$(cat "$WORK/seen")
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        kept=$((10#$(cat "$SRC/count")))
+        [ "$kept" -ge "$seen" ] || fail "$seen was seen, and $kept was kept"
+        seen_all=$((seen_all + seen))
+        rm -f "$SRC/count"
+    done
+    counts "12 kills, $seen_all numbers seen"
+    ;;
+counter-cut)
+    need_command mkfs.ext4
+    start_disk none 512M ext4
+    seen_all=0
+    for _ in {1..6}; do
+        rm -f "$WORK/seen"
+        mount "$DISK_DEVICE" "$SRC"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M 2>>"$DAEMON_LOG"
+        observe python3 "$LEAVING" count "$MNT/count" &
+        observer=$!
+        soon filled "$WORK/seen" || fail "the observer sees nothing"
+        sleep "0.$((RANDOM % 6))"
+        seen=$(cat "$WORK/seen")
+        "$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
+        mount_after_cut 2>/dev/null
+        wait "$observer" || true
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        kept=$((10#$(cat "$SRC/count")))
+        [ "$kept" -ge "$seen" ] || fail "$seen was seen, and $kept was kept"
+        seen_all=$((seen_all + seen))
+        rm -f "$SRC/count"
+        umount "$SRC"
+    done
+    stop_disk
+    counts "6 power cuts, $seen_all numbers seen"
+    ;;
+sqlite)
+    need_command sqlite3
+    # shellcheck disable=SC2016
+    load='sqlite3 "$0" "PRAGMA synchronous=FULL; CREATE TABLE t(i INTEGER PRIMARY KEY);" && i=0 &&
+        while :; do i=$((i + 1)); echo "INSERT INTO t VALUES($i); SELECT $i;"; done | sqlite3 "$0"'
+    for mode in DELETE WAL; do
+        for _ in {1..4}; do
+            rm -f "$WORK/seen"
+            mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+            sqlite3 "$MNT/db" "PRAGMA journal_mode=$mode" >"$WORK/said"
+            observe sh -c "$load" "$MNT/db" &
+            observer=$!
+            soon filled "$WORK/seen" || fail "the observer sees nothing"
+            sleep "0.$((RANDOM % 9))"
+            kill_daemon
+            # What promised nothing since its last output goes on, with errors.
+            pkill -9 -f "sqlite3 $MNT/db" || true
+            wait "$observer" || true
+            seen=$(cat "$WORK/seen")
+            "$WEIR" recover "$SRC" >"$WORK/recovered"
+            expect_equal "integrity" "$(sqlite3 "$SRC/db" 'PRAGMA integrity_check')" ok
+            kept=$(sqlite3 "$SRC/db" 'SELECT max(i) FROM t')
+            [ "$kept" -ge "$seen" ] || fail "$mode: $seen was seen, and $kept was kept"
+            rm -f "$SRC"/db*
+        done
+    done
+    ;;
+failure)
+    # The daemon dies: what waits is not released, the session is killed, and the command says so.
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+    external -- sh -c "echo x >$MNT/f; sync $MNT/f; touch $MNT/done; while [ ! -e $WORK/go ]; do sleep 0.1; done; echo leaked; sleep 100" \
+        >"$WORK/out" 2>"$WORK/said" &
+    runner=$!
+    soon exists "$MNT/done" || fail "the program does not run"
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    touch "$WORK/go"
+    status=0
+    wait "$runner" || status=$?
+    expect_equal "status" "$status" 74
+    expect_equal "what left" "$(cat "$WORK/out")" ""
+    grep -q "cannot be made durable" "$WORK/said" || fail "it says: $(cat "$WORK/said")"
+    umount -l "$MNT"
+    # The supervisor dies: the same.
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    external -- sh -c "echo ready; sleep 1000" >"$WORK/out" 2>"$WORK/said" &
+    runner=$!
+    soon filled "$WORK/out" || fail "the program does not run"
+    supervisor=$(pgrep -f "run --sync external.*sleep 1000" | tail -1)
+    for pid in $(pgrep -f "run --sync external.*sleep 1000"); do
+        if [ "$(cat "/proc/$pid/comm")" = weir ] && [ "$(ls "/proc/$pid/task" | wc -l)" -gt 1 ]; then supervisor=$pid; fi
+    done
+    kill -9 "$supervisor"
+    status=0
+    wait "$runner" || status=$?
+    expect_equal "status" "$status" 74
+    ! pgrep -f "sleep 1000$" >/dev/null || fail "the session lives on"
+    umount_weir "$MNT"
+    ;;
+esac

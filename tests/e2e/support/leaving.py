@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Programs for the tests of `weir run --sync external`.
+
+    leaving.py count FILE                       counts up in FILE, synced, and prints each number after its sync
+    leaving.py observe OUT COMMAND...           runs COMMAND, and keeps its last whole line in OUT, as an observer outside would see it
+    leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
+    leaving.py ways                             the names, each with `outside` or `inside`: whether somebody outside can notice it
+    leaving.py serve SOCKET                     accepts connections on a Unix socket and on the TCP port that it prints, and reads
+"""
+
+import array
+import ctypes
+import fcntl
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def count(path):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    number = 0
+    while True:
+        number += 1
+        os.pwrite(fd, b"%020d" % number, 0)
+        os.fsync(fd)
+        os.write(1, b"%d\n" % number)
+
+
+def observe(out, command):
+    program = subprocess.Popen(command, stdout=subprocess.PIPE)
+    last = b""
+    for line in program.stdout:
+        if line.endswith(b"\n"):
+            last = line
+            with open(out + ".new", "wb") as kept:
+                kept.write(last)
+            os.rename(out + ".new", out)
+    sys.exit(program.wait() % 256)
+
+
+def serve(path):
+    local = socket.socket(socket.AF_UNIX)
+    local.bind(path)
+    local.listen()
+    tcp = socket.socket()
+    tcp.bind(("127.0.0.1", 0))
+    tcp.listen()
+    print(tcp.getsockname()[1], flush=True)
+
+    def accept(listening):
+        while True:
+            taken, _ = listening.accept()
+            threading.Thread(target=lambda: iter(lambda: taken.recv(100), b"").__next__, daemon=True).start()
+            kept.append(taken)
+
+    kept = []
+    threading.Thread(target=accept, args=(tcp,), daemon=True).start()
+    accept(local)
+
+
+class Ways:
+    """Each method is one thing that a program does after a sync. Those in OUTSIDE can be noticed outside the session."""
+
+    OUTSIDE = []
+    INSIDE = []
+
+    def __init__(self, mount, outside, peer):
+        self.mount, self.outside, self.peer = mount, outside, peer
+        self.read, self.write = os.pipe()
+        self.left, self.right = socket.socketpair()
+        self.null = os.open("/dev/null", os.O_WRONLY)
+        self.file = os.open(mount + "/synced", os.O_RDWR | os.O_CREAT, 0o644)
+        self.other = os.open(mount + "/other", os.O_RDWR | os.O_CREAT, 0o644)
+        self.elsewhere = os.open(outside + "/file", os.O_RDWR | os.O_CREAT, 0o644)
+        self.tcp = self.local = None
+        if peer:
+            port, path = peer.split(":", 1)
+            self.tcp = socket.create_connection(("127.0.0.1", int(port)))
+            self.local = socket.socket(socket.AF_UNIX)
+            self.local.connect(path)
+
+    def sync(self):
+        os.pwrite(self.file, b"new", 0)
+        os.fsync(self.file)
+
+
+def outside(way):
+    Ways.OUTSIDE.append(way.__name__)
+    setattr(Ways, way.__name__, way)
+
+
+def inside(way):
+    Ways.INSIDE.append(way.__name__)
+    setattr(Ways, way.__name__, way)
+
+
+@outside
+def write_to_inherited(self):
+    os.write(1, b"x")
+
+
+@outside
+def raw_system_call(self):
+    libc.syscall(1, 1, b"x", 1)
+
+
+@outside
+def write_to_file_outside(self):
+    os.write(self.elsewhere, b"x")
+
+
+@outside
+def truncate_outside(self):
+    os.ftruncate(self.elsewhere, 1)
+
+
+@outside
+def make_outside(self):
+    os.close(os.open(self.outside + "/new", os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+@outside
+def rename_outside(self):
+    os.rename(self.outside + "/file", self.outside + "/renamed")
+
+
+@outside
+def rename_out_of_the_mount(self):
+    try:
+        os.rename(self.mount + "/other", self.outside + "/other")
+    except OSError:
+        pass
+
+
+@outside
+def link_by_a_symbolic_link(self):
+    with open(self.mount + "/leads-outside", "w") as file:
+        file.write("x")
+
+
+@outside
+def lock_outside(self):
+    fcntl.lockf(self.elsewhere, fcntl.LOCK_EX)
+
+
+@outside
+def chmod_outside(self):
+    os.chmod(self.outside + "/file", 0o600)
+
+
+@outside
+def send_by_tcp(self):
+    self.tcp.send(b"x")
+
+
+@outside
+def send_to_unix_socket(self):
+    self.local.sendmsg([b"x"])
+
+
+@outside
+def close_connection(self):
+    self.tcp.close()
+
+
+@outside
+def shut_connection_down(self):
+    self.local.shutdown(socket.SHUT_WR)
+
+
+@outside
+def replace_connection(self):
+    os.dup2(self.null, self.tcp.fileno())
+
+
+@outside
+def connect(self):
+    socket.create_connection(("127.0.0.1", int(self.peer.split(":")[0])))
+
+
+@outside
+def end_with_a_connection(self):
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+
+
+@outside
+def become_another_program(self):
+    self.local.set_inheritable(False)
+    if os.fork() == 0:
+        os.execv("/bin/sleep", ["sleep", "0.5"])
+    time.sleep(0.2)
+    os._exit(0)
+
+
+@outside
+def signal_outside(self):
+    os.kill(int(os.environ["OUTSIDER"]), 0)
+
+
+@outside
+def write_in_a_child(self):
+    if os.fork() == 0:
+        os.write(1, b"x")
+        os._exit(0)
+    os.wait()
+
+
+@outside
+def write_after_a_pipe(self):
+    if os.fork() == 0:
+        os.read(self.read, 1)
+        os.write(1, b"x")
+        os._exit(0)
+    os.write(self.write, b"x")
+    os.wait()
+
+
+@outside
+def pass_a_pipe_out(self):
+    # The message itself leaves, and after it the pipe is in other hands.
+    self.local.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self.write]))])
+    self.sync()
+    os.write(self.write, b"x")
+
+
+@outside
+def queue(self):
+    # msgget, msgsnd, msgctl of System V.
+    number = libc.msgget(0, 0o1600)
+    libc.msgsnd(number, (ctypes.c_long * 2)(1, 1), 8, 0)
+    libc.msgctl(number, 0, None)
+
+
+@inside
+def write_to_a_pipe(self):
+    os.write(self.write, b"x")
+
+
+@inside
+def write_to_a_socket_pair(self):
+    self.left.send(b"x")
+
+
+@inside
+def write_to_nobody(self):
+    os.write(self.null, b"x")
+
+
+@inside
+def write_to_the_mount(self):
+    os.pwrite(self.other, b"x", 0)
+
+
+@inside
+def rename_in_the_mount(self):
+    os.rename(self.mount + "/other", self.mount + "/renamed")
+    os.rename(self.mount + "/renamed", self.mount + "/other")
+
+
+@inside
+def make_and_remove_in_the_mount(self):
+    os.mkdir(self.mount + "/made")
+    os.rmdir(self.mount + "/made")
+
+
+@inside
+def make_by_a_relative_path(self):
+    os.chdir(self.mount)
+    os.close(os.open("made", os.O_CREAT | os.O_WRONLY, 0o600))
+    os.unlink("made")
+
+
+@inside
+def lock_in_the_mount(self):
+    fcntl.lockf(self.other, fcntl.LOCK_EX)
+    fcntl.flock(self.other, fcntl.LOCK_UN)
+
+
+@inside
+def signal_a_child(self):
+    child = os.fork()
+    if child == 0:
+        time.sleep(10)
+        os._exit(0)
+    os.kill(child, signal.SIGKILL)
+    os.wait()
+
+
+@inside
+def sync_again(self):
+    for _ in range(10):
+        self.sync()
+
+
+@inside
+def event(self):
+    fd = os.eventfd(0)
+    os.eventfd_write(fd, 1)
+    os.close(fd)
+
+
+@inside
+def close_a_pipe(self):
+    os.close(self.write)
+
+
+@inside
+def local_server(self):
+    path = self.mount + "/socket"
+    listening = socket.socket(socket.AF_UNIX)
+    # Others may see the socket: these two wait.
+    listening.bind(path)
+    listening.listen()
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(path)
+    accepted, _ = listening.accept()
+    os.unlink(path)
+    self.sync()
+    connected.send(b"question")
+    accepted.send(b"answer")
+    accepted.close()
+    connected.close()
+
+
+def main():
+    what, *rest = sys.argv[1:]
+    if what == "count":
+        count(*rest)
+    elif what == "observe":
+        observe(rest[0], rest[1:])
+    elif what == "serve":
+        serve(*rest)
+    elif what == "ways":
+        for name in Ways.OUTSIDE:
+            print("outside", name)
+        for name in Ways.INSIDE:
+            print("inside", name)
+    elif what == "way":
+        name, mount, elsewhere, *peer = rest
+        ways = Ways(mount, elsewhere, peer[0] if peer else None)
+        ways.sync()
+        getattr(ways, name)()
+        # The ends of inherited descriptors are not noticed, those of connections are.
+        if ways.tcp:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
