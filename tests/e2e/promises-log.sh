@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -98,6 +98,41 @@ except OSError as error:
     "$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" stats.sync_errors stats.destage_errors || true
 }
 
+# A mount with names in a log, in which a rename is durable that home does not have. Then the log fails.
+failing_log() {
+    mkdir "$WORK/memory"
+    mount -t tmpfs -o size=8M none "$WORK/memory"
+    truncate -s 64M "$WORK/memory/image"
+    loop=$(losetup --find --show "$WORK/memory/image")
+    mount_weir_foreground "$SRC" "$MNT" --names log --dirty-expire 1h --log "$loop"
+    echo first >"$MNT/synced"
+    echo first >"$MNT/removed"
+    "$WEIR" sync "$MNT"
+    mv "$MNT/synced" "$MNT/logged"
+    sync "$MNT"
+    # The next blocks of the log are holes, and there is no space to fill them.
+    dd if=/dev/zero of="$WORK/memory/ballast" bs=4K status=none 2>/dev/null || true
+    mkdir "$MNT/directory"
+    expect_failure "Input/output error" sync "$MNT/directory"
+}
+
+change_names() {
+    mv "$MNT/logged" "$MNT/renamed"
+    rm "$MNT/removed"
+    echo second >"$MNT/renamed"
+    echo second >"$MNT/new"
+}
+
+expect_as_changed() {
+    expect_equal "names at home" "$(ls "$SRC")" "$(printf '%s\n' directory new renamed)"
+    expect_equal "data at home" "$(cat "$SRC/renamed" "$SRC/new")" "$(printf 'second\nsecond\n')"
+}
+
+give_back_log() {
+    losetup -d "$loop"
+    umount_soon "$WORK/memory"
+}
+
 heal() {
     rm "$WORK/memory/ballast"
 }
@@ -192,6 +227,17 @@ failed-home-sync-umount)
     mount -o loop "$image" "$WORK/disk"
     expect_victim "$SRC" "after weir umount"
     umount "$WORK/disk" "$WORK/memory"
+    ;;
+failed-log-sync)
+    failing_log
+    change_names
+    timeout 30 "$WEIR" sync "$MNT" || fail "weir sync fails or hangs after the log has failed"
+    expect_equal "names at home" "$(ls "$SRC")" "$(ls "$MNT")"
+    kill_daemon
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    expect_as_changed
+    give_back_log
     ;;
 *) fail "no case $1" ;;
 esac

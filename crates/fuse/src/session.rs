@@ -304,18 +304,18 @@ impl Observer {
         }
     }
 
-    /// Runs `then` when home has all names that were changed until now, or has refused some of them: on another thread where
-    /// names are logged.
+    /// Runs `then` when home has all names that were changed until now, or has refused some of them. Where there is a log, also
+    /// one that has failed, they are durable there, and `then` runs on another thread.
     pub fn when_named_so_far(&self, then: impl FnOnce(io::Result<()>) + Send + 'static) {
         let Some(behind) = &self.0.write_behind else { return then(Ok(())) };
         let until = behind.until_now();
-        if !behind.is_logged() {
+        if !behind.has_log() {
             let awaited = Awaited::Until(until);
             return behind.when(awaited, |named| then(named.map_err(io::Error::other)));
         }
         let fs = Arc::clone(&self.0);
         thread::spawn(move || {
-            let behind = fs.write_behind.as_ref().expect("names are logged");
+            let behind = fs.write_behind.as_ref().expect("there are names");
             then(fs.settle_names_until(behind, until).map_err(io::Error::other));
         });
     }

@@ -113,6 +113,16 @@ impl Shard {
         self.core.event(Thread::Holding, |state, now| state.engine.names_need(from, now));
     }
 
+    /// Whether a write of the log has failed, as [`weir_engine::Engine::log_has_failed`].
+    pub fn log_has_failed(&self) -> bool {
+        self.core.lock().engine.log_has_failed()
+    }
+
+    /// Whether the log has failed, and would be replayed all the same: over what home was given since.
+    pub fn has_stale_log(&self) -> bool {
+        self.log_has_failed() && !self.log_is_void.load(Ordering::Acquire)
+    }
+
     /// No record before this position is replayed any more.
     pub fn log_tail(&self) -> Lsn {
         self.core.lock().engine.log_tail()

@@ -118,6 +118,8 @@ pub struct Shard {
     /// Held for a moment while such a file is identified. Taken after `names`.
     identifying: Mutex<Identifying>,
     ticker: Mutex<Option<JoinHandle<()>>>,
+    /// The log has failed, and SOURCE says that it must not be replayed.
+    pub(crate) log_is_void: AtomicBool,
     attaching: [Mutex<()>; ATTACH_LOCKS],
 }
 
@@ -185,6 +187,7 @@ impl Shard {
             memory_bytes_max: asked,
             naming: Naming::of(source).map_err(StartError::Backend)?,
             by_number: AtomicBool::new(false),
+            log_is_void: AtomicBool::new(false),
             names: Mutex::default(),
             identifying: Mutex::default(),
             ticker: Mutex::default(),
@@ -666,11 +669,16 @@ impl Shard {
         self.sync_by(done, |engine, request, now| engine.sync_all(request, now));
     }
 
-    /// As [`Shard::sync_all`], and then SOURCE's file system as a whole is durable (syncfs(2)).
+    /// As [`Shard::sync_all`], and then SOURCE's file system as a whole is durable (syncfs(2)). If the log has failed, and names do
+    /// not need it ([`Shard::names_need`]), it is then noted in SOURCE that it must not be replayed: see [`Shard::has_stale_log`].
     pub fn sync_durably(self: &Arc<Self>, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let shard = Arc::clone(self);
         let failures = self.whole.failures();
-        let had_failed = self.core.lock().engine.log_has_failed();
+        let (had_failed, is_replaceable) = {
+            let state = self.core.lock();
+            let has_failed = state.engine.log_has_failed();
+            (has_failed, has_failed && !state.engine.is_log_needed_for_names())
+        };
         self.sync_all(move |synced| {
             if synced.is_err() {
                 // A sync of the whole file system would promise nothing, and would load a failing disk.
@@ -693,8 +701,10 @@ impl Shard {
                 }
                 let home = home.and_then(|()| match shard.core.log.get() {
                     // A failed log cannot record itself that nothing in it is to be replayed.
-                    Some(log) if has_failed => {
-                        log.note_void(shard.source.as_fd()).map_err(|error| error_kind(&error))
+                    Some(log) if is_replaceable => {
+                        log.note_void(shard.source.as_fd()).map_err(|error| error_kind(&error))?;
+                        shard.log_is_void.store(true, Ordering::Release);
+                        Ok(())
                     }
                     _ => Ok(()),
                 });

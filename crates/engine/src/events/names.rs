@@ -115,7 +115,8 @@ impl Engine {
     }
 
     /// The log is needed for names from this position on; `None` if it is not. That counts when the changes that say so are
-    /// durable: one of them may remove what an earlier one made, and until then the earlier one may have to be replayed.
+    /// durable: one of them may remove what an earlier one made, and until then the earlier one may have to be replayed. After
+    /// the log has failed it counts at once: no change becomes durable there any more, and home has them.
     pub fn names_need(&mut self, from: Option<Lsn>, now: Time) {
         self.clock = now;
         let Some(log) = &mut self.journal else { return };
@@ -123,7 +124,8 @@ impl Engine {
         let from = from.map(|from| from.max(log.shared.freed_to()));
         let kept = log.shared.kept_from();
         let is_later = kept.is_some_and(|kept| from.is_none_or(|from| from > kept));
-        match log.names.last.filter(|&last| is_later && !log.shared.is_durable(last)) {
+        let waits = is_later && log.failed.is_none();
+        match log.names.last.filter(|&last| waits && !log.shared.is_durable(last)) {
             Some(last) => {
                 let is_less = |queued: Option<Lsn>| match (from, queued) {
                     (Some(from), queued) => queued.is_none_or(|queued| queued > from),
@@ -138,6 +140,11 @@ impl Engine {
             }
         }
         self.pump_log(now);
+    }
+
+    /// Whether names need the log, as far as [`Engine::names_need`] has said.
+    pub fn is_log_needed_for_names(&self) -> bool {
+        self.journal.as_ref().is_some_and(|log| log.shared.kept_from().is_some())
     }
 
     /// Everything before this position is durable.

@@ -42,10 +42,11 @@ impl State {
 
     /// Nothing waits for the log any more.
     pub(super) fn log_failed(&mut self) {
-        let Some(log) = &mut self.log else { return };
-        if !std::mem::replace(&mut log.failed, true) {
-            tracing::error!("the log failed: names are brought home without it");
-        }
+        let Some(log) = self.log.as_mut().filter(|log| !log.failed) else { return };
+        log.failed = true;
+        tracing::error!("the log failed: names are brought home without it");
+        // A sync that waits for what was changed until now waits for what is logged, too.
+        self.next_lsn = self.next_lsn.max(log.last.0 + 1);
         self.tree.committed(Lsn(u64::MAX));
         self.drained = false;
     }
@@ -59,18 +60,19 @@ impl State {
     /// What is to be done on the log, if anything.
     pub(super) fn log_job(&mut self) -> Option<Job> {
         let is_awaited = self.is_commit_awaited();
-        let log = self.log.as_mut().filter(|log| !log.failed)?;
+        let log = self.log.as_mut()?;
         let now = Instant::now();
         let age = |since: Instant| now.saturating_duration_since(since);
         let is_due = log.uncommitted.is_some_and(|since| age(since) >= COMMIT_AGE);
-        if !log.committing && log.uncommitted.is_some() && (is_due || is_awaited) {
+        let may_commit = !log.failed && !log.committing && log.uncommitted.is_some();
+        if may_commit && (is_due || is_awaited) {
             (log.committing, log.is_awaited, log.uncommitted) = (true, false, None);
             return Some(Job::Commit);
         }
         let unsettled = self.tree.unsettled();
         let wanted = age(log.settled) >= SETTLE_AGE
             || unsettled > UNSETTLED_MAX
-            || log.shard.log_wants_room();
+            || (!log.failed && log.shard.log_wants_room());
         if log.settling || !wanted {
             return None;
         }
@@ -252,10 +254,19 @@ impl WriteBehind {
         log.last_change.filter(|&last| last >= log.shard.log_tail())
     }
 
-    /// Whether what was logged up to a moment is settled; tells the log. `Err`: home refuses something.
+    /// Whether there is a log, which may have failed.
+    pub(crate) fn has_log(&self) -> bool {
+        self.lock().log.is_some()
+    }
+
+    /// Whether what was changed up to a moment is settled; tells the log. `Err`: home refuses something.
     pub(crate) fn is_settled(&self, until: Until) -> Result<bool, HomeError> {
         let mut state = self.lock();
         let state = &mut *state;
+        if state.log.as_ref().is_some_and(|log| !log.failed && log.shard.log_has_failed()) {
+            // It may have failed for data.
+            state.log_failed();
+        }
         let needed = state.tree.needed_from();
         if let Some(log) = &state.log {
             log.need(needed);

@@ -107,6 +107,10 @@ impl NamesLog {
 
     /// The log is needed for changes of names from there on. To be called under the tree's lock.
     pub(super) fn need(&self, from: Option<Lsn>) {
+        if self.failed {
+            // What was changed since is not in it. Data whose places it says goes home, too.
+            return self.shard.names_need(from.filter(|&from| from <= self.last));
+        }
         let kept = self.by_path.as_ref().and_then(ByPath::kept_from);
         self.shard.names_need(from.into_iter().chain(kept).min());
     }

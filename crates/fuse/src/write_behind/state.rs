@@ -146,7 +146,7 @@ pub(crate) struct State {
     pub(crate) tree: Tree,
     /// Where changes are logged, if they are.
     pub(super) log: Option<NamesLog>,
-    next_lsn: u64,
+    pub(super) next_lsn: u64,
     pub(super) directories: HashMap<NodeId, Noted>,
     pub(super) waiting: Vec<(Awaited, Continuation)>,
     /// Threads that wait for home.

@@ -65,37 +65,47 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
             responder.send(&Reply::Status { status: Box::new(account.status()) });
         }
         Request::Sync => {
-            let (shard, source) = (account.shard.clone(), account.source.clone());
-            let observer = account.observer.clone();
-            account.observer.when_applied(move || {
-                let of = observer.clone();
-                of.when_named_so_far(move |named| {
-                    if let Err(error) = named {
-                        std::thread::spawn(move || {
-                            // Why SOURCE refuses names says why it does not have their data.
-                            let _ = bring_data_home(&shard, true);
-                            let message = names_not_home(&observer, &error);
-                            responder.send(&Reply::Failed { message });
-                        });
-                        return;
-                    }
-                    let syncing = shard.clone();
-                    syncing.sync_durably(move |result| {
-                        responder.send(&match result {
-                            Ok(()) => Reply::Done,
-                            Err(error) => {
-                                Reply::Failed { message: not_home(&shard, &source, error) }
-                            }
-                        });
-                    });
+            let done = move |synced: Result<(), String>| {
+                responder.send(&match synced {
+                    Ok(()) => Reply::Done,
+                    Err(message) => Reply::Failed { message },
                 });
-            });
+            };
+            sync(account.shard.clone(), account.observer.clone(), account.source.clone(), done);
         }
         Request::Unmount { force } => {
             // If the receiver is gone, the daemon is about to end: the client sees the hang-up.
             let _ = events.send(Event::Unmount { force, responder });
         }
     }
+}
+
+/// Brings home what was changed until now, durably, and runs `done`, with a message if that failed. Afterwards a log that has
+/// failed is not replayed.
+fn sync(
+    shard: Arc<Shard>,
+    observer: Observer,
+    source: PathBuf,
+    done: impl FnOnce(Result<(), String>) + Send + 'static,
+) {
+    observer.clone().when_applied(move || {
+        observer.clone().when_named_so_far(move |named| {
+            if let Err(error) = named {
+                std::thread::spawn(move || {
+                    // Why SOURCE refuses names says why it does not have their data.
+                    let _ = bring_data_home(&shard, true);
+                    done(Err(names_not_home(&observer, &error)));
+                });
+                return;
+            }
+            shard.clone().sync_durably(move |result| match result {
+                // It failed meanwhile, with names that were logged after this sync had begun.
+                Ok(()) if shard.has_stale_log() => sync(shard, observer, source, done),
+                Ok(()) => done(Ok(())),
+                Err(error) => done(Err(not_home(&shard, &source, error))),
+            });
+        });
+    });
 }
 
 /// Everything that is dirty goes home and is made durable; blocks. If SOURCE has refused names, the data of the files that
