@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -128,6 +128,9 @@ expect_as_changed() {
     expect_equal "data at home" "$(cat "$SRC/renamed" "$SRC/new")" "$(printf 'second\nsecond\n')"
 }
 
+log_is_void() { compgen -G "$SRC/.weir/void-*" >/dev/null; }
+names_are_home() { [ "$(ls "$SRC")" = "$(ls "$MNT")" ]; }
+
 give_back_log() {
     losetup -d "$loop"
     umount_soon "$WORK/memory"
@@ -237,6 +240,17 @@ failed-log-sync)
     heal
     "$WEIR" recover "$SRC" --log "$loop"
     expect_as_changed
+    give_back_log
+    ;;
+failed-log-no-sync)
+    failing_log
+    soon log_is_void || fail "nothing notes that the failed log must not be replayed"
+    change_names
+    soon names_are_home || fail "names do not go home after the log has failed"
+    kill_daemon
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    expect_equal "names at home" "$(ls "$SRC")" "$(printf '%s\n' directory new renamed)"
     give_back_log
     ;;
 *) fail "no case $1" ;;

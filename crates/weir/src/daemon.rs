@@ -260,6 +260,11 @@ impl Locked {
         if let Some(advice) = faster_transport(&settings) {
             tracing::info!("{advice}");
         }
+        if looked_at.has_log()
+            && let Err(error) = lifecycle.watch_log()
+        {
+            tracing::warn!("nothing watches whether the log fails: cannot start a thread: {error}");
+        }
         // Before the mount is announced, so that the first line shows the state before any request.
         let recording = record.map(|record| record.start(move || looked_at.stats()));
         let recording = recording.transpose().inspect_err(|error| {

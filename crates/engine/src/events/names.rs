@@ -499,5 +499,9 @@ mod tests {
         let record = Record::Truncate { file: node, size: 0 };
         let refused = bench.engine.log_names(&[], &record, false, bench.now);
         assert_eq!(refused, Err(NotLogged::Closed));
+        // What home has is needed no more, although nothing after it becomes durable in the log.
+        assert!(bench.engine.is_log_needed_for_names());
+        bench.engine.names_need(None, bench.now);
+        assert!(!bench.engine.is_log_needed_for_names());
     }
 }

@@ -28,6 +28,9 @@ use crate::unmount::{self, How, UnmountError};
 /// Pause before another attempt to write home and unmount.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether the log has failed.
+const LOG_WATCH: Duration = Duration::from_secs(1);
+
 /// How long an unmounted mount may take to end before the waiting command is told which processes still
 /// have it. A namespace that is just ending releases it within this time.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -278,6 +281,42 @@ impl Lifecycle {
     pub fn abandon(self) {
         self.cut_off();
         drop(self.bring_home());
+    }
+
+    /// Watches the redo log until it fails, and then syncs until it is noted in SOURCE that the log must not be replayed. Otherwise a
+    /// crash much later would have old names and data replayed over what SOURCE was given since.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn watch_log(&self) -> io::Result<()> {
+        let (shard, observer) = (self.shard.clone(), self.observer.clone());
+        let (source, stopping) = (self.place.source.clone(), self.stopping.clone());
+        let watch = move || {
+            // What ends the mount brings everything home itself.
+            while !stopping.load(Ordering::Relaxed) {
+                std::thread::sleep(LOG_WATCH);
+                if !shard.has_stale_log() {
+                    continue;
+                }
+                let (done, result) = mpsc::sync_channel(1);
+                sync(shard.clone(), observer.clone(), source.clone(), move |synced| {
+                    // The receiver waits below.
+                    let _ = done.send(synced);
+                });
+                // It is not answered if the mount ends meanwhile.
+                match result.recv() {
+                    Ok(Ok(())) => return,
+                    Ok(Err(message)) => {
+                        tracing::warn!(
+                            "the log failed, and may be replayed after a crash: {message}"
+                        );
+                    }
+                    Err(_) => return,
+                }
+                std::thread::sleep(RETRY);
+            }
+        };
+        std::thread::Builder::new().name("weir-log-watch".to_owned()).spawn(watch).map(drop)
     }
 
     /// Serves until the mount has ended and everything is home.
