@@ -38,12 +38,13 @@ ways)
     export OUTSIDER=$!
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
     ln -s "$WORK/outside/file" "$MNT/leads-outside"
+    ln -s "$WORK/outside/not-there" "$MNT/dangles"
     tested=0
     while read -r where way; do
         peer=()
         expected=0
         case $way in
-        *tcp | *connection* | connect | *unix_socket | *another_program | *pipe_out) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
+        *tcp | *connection* | connect | uncork | *datagram_elsewhere | *unix_socket | *another_program | *pipe_out) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
         local_server) expected=1 ;; # Its first three calls can be noticed.
         esac
         rm -rf "$WORK/outside"/*

@@ -5,6 +5,8 @@
 
 use libc::c_long;
 
+use crate::filter::{AUDIT_ARCH_X86_64, F_SETOWN_EX, F_SETSIG};
+
 /// A stopped call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
@@ -20,7 +22,12 @@ pub(crate) enum Call {
     Pipe { address: u64, flags: i32 },
     /// Writes to a descriptor, changes its file, or lets others notice it otherwise.
     Output { fd: i32 },
-    /// From one descriptor into another (splice(2), tee(2)): the first may be noticed, too, where it is a pipe.
+    /// Asks something of a descriptor's driver (ioctl(2)): what, is not known.
+    Control { fd: i32 },
+    /// Somebody is to get signals when something happens to a descriptor (fcntl(2), F_SETOWN).
+    Owner,
+    /// From one descriptor into another (splice(2), tee(2)). The first may be noticed, too, where it is a pipe; and what comes into it
+    /// later leaves by the same call.
     Moves { from: i32, into: i32 },
     /// sendmsg(2) and sendmmsg(2): the message may carry descriptors. Where its header is; `None`: several messages.
     Message { fd: i32, header: Option<u64> },
@@ -38,6 +45,11 @@ pub(crate) enum Call {
     Unknown,
 }
 
+/// Commands of fcntl(2) after which others may get signals.
+const SIGNALS: [u32; 3] = [libc::F_SETOWN as u32, F_SETSIG, F_SETOWN_EX];
+/// Requests of ioctl(2) that do the same: FIOASYNC, FIOSETOWN, SIOCSPGRP (asm-generic/ioctls.h, sockios.h).
+const ASYNCHRONOUS: [u32; 3] = [0x5452, 0x8901, 0x8902];
+
 /// A path as a system call has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
@@ -50,7 +62,7 @@ pub(crate) struct Path {
 impl Call {
     /// Reads a call.
     pub(crate) fn of(architecture: u32, number: c_long, arguments: &[u64; 6]) -> Call {
-        if architecture != crate::filter::AUDIT_ARCH_X86_64 {
+        if architecture != AUDIT_ARCH_X86_64 {
             return Call::Unknown;
         }
         let fd = |index: usize| arguments[index] as i32;
@@ -79,8 +91,7 @@ impl Call {
             | libc::SYS_connect
             | libc::SYS_bind
             | libc::SYS_listen
-            | libc::SYS_ioctl
-            | libc::SYS_fcntl
+            | libc::SYS_setsockopt
             | libc::SYS_flock
             | libc::SYS_ftruncate
             | libc::SYS_fallocate
@@ -89,6 +100,10 @@ impl Call {
             | libc::SYS_fsetxattr
             | libc::SYS_fremovexattr
             | libc::SYS_vmsplice => Call::Output { fd: fd(0) },
+            libc::SYS_fcntl if SIGNALS.contains(&(arguments[1] as u32)) => Call::Owner,
+            libc::SYS_fcntl => Call::Output { fd: fd(0) },
+            libc::SYS_ioctl if ASYNCHRONOUS.contains(&(arguments[1] as u32)) => Call::Owner,
+            libc::SYS_ioctl => Call::Control { fd: fd(0) },
             libc::SYS_copy_file_range => Call::Output { fd: fd(2) },
             libc::SYS_splice => Call::Moves { from: fd(0), into: fd(2) },
             libc::SYS_tee => Call::Moves { from: fd(0), into: fd(1) },
@@ -147,7 +162,6 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::AUDIT_ARCH_X86_64;
 
     fn of(number: c_long, arguments: [u64; 6]) -> Call {
         Call::of(AUDIT_ARCH_X86_64, number, &arguments)
@@ -159,6 +173,10 @@ mod tests {
         assert_eq!(of(libc::SYS_fdatasync, [7, 0, 0, 0, 0, 0]), Call::Sync { fd: 7 });
         assert_eq!(of(libc::SYS_copy_file_range, [3, 0, 4, 0, 9, 0]), Call::Output { fd: 4 });
         assert_eq!(of(libc::SYS_splice, [3, 0, 4, 0, 9, 0]), Call::Moves { from: 3, into: 4 });
+        let owner = [3, libc::F_SETOWN as u64, 1, 0, 0, 0];
+        assert_eq!(of(libc::SYS_fcntl, owner), Call::Owner);
+        assert_eq!(of(libc::SYS_ioctl, [3, 0x8901, 0, 0, 0, 0]), Call::Owner);
+        assert_eq!(of(libc::SYS_ioctl, [3, 1, 0, 0, 0, 0]), Call::Control { fd: 3 });
         assert_eq!(of(libc::SYS_dup2, [3, 5, 0, 0, 0, 0]), Call::Closes { first: 5, last: 5 });
         assert_eq!(
             of(libc::SYS_symlink, [0x10, 0x20, 0, 0, 0, 0]),

@@ -33,17 +33,19 @@ const HARMLESS: &[(libc::c_long, libc::c_long)] = &[
     (libc::SYS_pread64, libc::SYS_pread64),
     (libc::SYS_readv, libc::SYS_readv),
     (libc::SYS_access, libc::SYS_access),
-    (libc::SYS_select, libc::SYS_shmctl),
+    (libc::SYS_select, libc::SYS_madvise),
+    (libc::SYS_shmat, libc::SYS_shmat),
     (libc::SYS_dup, libc::SYS_dup),
     (libc::SYS_pause, libc::SYS_getpid),
     (libc::SYS_socket, libc::SYS_socket),
     (libc::SYS_accept, libc::SYS_accept),
     (libc::SYS_recvfrom, libc::SYS_recvfrom),
     (libc::SYS_recvmsg, libc::SYS_recvmsg),
-    (libc::SYS_getsockname, libc::SYS_vfork),
+    (libc::SYS_getsockname, libc::SYS_socketpair),
+    (libc::SYS_getsockopt, libc::SYS_vfork),
     (libc::SYS_wait4, libc::SYS_wait4),
-    (libc::SYS_uname, libc::SYS_semget),
-    (libc::SYS_semctl, libc::SYS_msgget),
+    (libc::SYS_uname, libc::SYS_uname),
+    (libc::SYS_shmdt, libc::SYS_shmdt),
     (libc::SYS_getdents, libc::SYS_fchdir),
     (libc::SYS_readlink, libc::SYS_readlink),
     (libc::SYS_umask, libc::SYS_times),
@@ -51,12 +53,15 @@ const HARMLESS: &[(libc::c_long, libc::c_long)] = &[
     (libc::SYS_getgid, libc::SYS_rt_sigtimedwait),
     (libc::SYS_rt_sigsuspend, libc::SYS_sigaltstack),
     (libc::SYS_personality, libc::SYS_personality),
-    (libc::SYS_statfs, libc::SYS_munlockall),
+    (libc::SYS_statfs, libc::SYS_getpriority),
+    (libc::SYS_sched_getparam, libc::SYS_sched_getparam),
+    (libc::SYS_sched_getscheduler, libc::SYS_munlockall),
     (libc::SYS_prctl, libc::SYS_arch_prctl),
     (libc::SYS_setrlimit, libc::SYS_chroot),
     (libc::SYS_gettid, libc::SYS_readahead),
     (libc::SYS_getxattr, libc::SYS_flistxattr),
-    (libc::SYS_time, libc::SYS_sched_getaffinity),
+    (libc::SYS_time, libc::SYS_futex),
+    (libc::SYS_sched_getaffinity, libc::SYS_sched_getaffinity),
     (libc::SYS_io_setup, libc::SYS_io_getevents),
     (libc::SYS_io_cancel, libc::SYS_lookup_dcookie),
     (libc::SYS_epoll_create, libc::SYS_set_tid_address),
@@ -66,18 +71,18 @@ const HARMLESS: &[(libc::c_long, libc::c_long)] = &[
     (libc::SYS_epoll_wait, libc::SYS_epoll_ctl),
     (libc::SYS_mbind, libc::SYS_get_mempolicy),
     (libc::SYS_waitid, libc::SYS_waitid),
-    (libc::SYS_ioprio_set, libc::SYS_migrate_pages),
+    (libc::SYS_ioprio_get, libc::SYS_inotify_rm_watch),
     (libc::SYS_newfstatat, libc::SYS_newfstatat),
     (libc::SYS_readlinkat, libc::SYS_readlinkat),
     (libc::SYS_faccessat, libc::SYS_get_robust_list),
-    (libc::SYS_move_pages, libc::SYS_move_pages),
     (libc::SYS_epoll_pwait, libc::SYS_eventfd),
     (libc::SYS_timerfd_settime, libc::SYS_dup3 - 1),
     (libc::SYS_inotify_init1, libc::SYS_preadv),
-    (libc::SYS_perf_event_open, libc::SYS_name_to_handle_at),
+    (libc::SYS_perf_event_open, libc::SYS_fanotify_mark),
+    (libc::SYS_name_to_handle_at, libc::SYS_name_to_handle_at),
     (libc::SYS_setns, libc::SYS_process_vm_readv),
     (libc::SYS_kcmp, libc::SYS_kcmp),
-    (libc::SYS_sched_setattr, libc::SYS_sched_getattr),
+    (libc::SYS_sched_getattr, libc::SYS_sched_getattr),
     (libc::SYS_seccomp, libc::SYS_memfd_create),
     (libc::SYS_userfaultfd, libc::SYS_mlock2),
     (libc::SYS_preadv2, libc::SYS_preadv2),
@@ -107,13 +112,21 @@ enum Condition {
     OneOf(&'static [u32]),
 }
 
-/// Commands of fcntl(2) that others outside the process see.
+/// asm-generic/fcntl.h.
+pub(crate) const F_SETSIG: u32 = 10;
+/// As above.
+pub(crate) const F_SETOWN_EX: u32 = 15;
+
+/// Commands of fcntl(2) that others outside the process see: locks, and signals to others.
 const LOCKS: &[u32] = &[
     libc::F_SETLK as u32,
     libc::F_SETLKW as u32,
     libc::F_OFD_SETLK as u32,
     libc::F_OFD_SETLKW as u32,
     libc::F_SETLEASE as u32,
+    libc::F_SETOWN as u32,
+    F_SETSIG,
+    F_SETOWN_EX,
 ];
 
 /// Requests of ioctl(2) that ask, or change what only the process sees (ioctl_tty(2), ioctl(2)).
@@ -135,6 +148,20 @@ const CONDITIONAL: &[Conditional] = &[
         argument: 2,
         passes: Condition::WithoutBits(CHANGING),
     },
+    // These are of the caller alone if they name no process.
+    Conditional { number: libc::SYS_prlimit64, argument: 0, passes: Condition::OneOf(&[0]) },
+    Conditional { number: libc::SYS_sched_setparam, argument: 0, passes: Condition::OneOf(&[0]) },
+    Conditional {
+        number: libc::SYS_sched_setscheduler,
+        argument: 0,
+        passes: Condition::OneOf(&[0]),
+    },
+    Conditional {
+        number: libc::SYS_sched_setaffinity,
+        argument: 0,
+        passes: Condition::OneOf(&[0]),
+    },
+    Conditional { number: libc::SYS_sched_setattr, argument: 0, passes: Condition::OneOf(&[0]) },
     Conditional { number: libc::SYS_fcntl, argument: 1, passes: Condition::NoneOf(LOCKS) },
     Conditional { number: libc::SYS_ioctl, argument: 1, passes: Condition::OneOf(QUESTIONS) },
 ];
@@ -450,12 +477,14 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_stopped_and_questions_pass() {
+    fn locks_and_what_concerns_others_are_stopped_and_questions_pass() {
         let asked = |call, command: u64| of(call, [0, command as u32, 0]);
         assert_eq!(asked(libc::SYS_fcntl, libc::F_GETFL as u64), ALLOW);
         assert_eq!(asked(libc::SYS_fcntl, libc::F_DUPFD_CLOEXEC as u64), ALLOW);
         assert_eq!(asked(libc::SYS_fcntl, libc::F_SETLKW as u64), STOP);
         assert_eq!(asked(libc::SYS_fcntl, libc::F_OFD_SETLK as u64), STOP);
+        assert_eq!(asked(libc::SYS_fcntl, libc::F_SETOWN as u64), STOP);
+        assert_eq!(of(libc::SYS_prlimit64, [7, 0, 0]), STOP);
         assert_eq!(asked(libc::SYS_ioctl, libc::TCGETS), ALLOW);
         assert_eq!(asked(libc::SYS_ioctl, libc::TIOCSTI), STOP);
     }

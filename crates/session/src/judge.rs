@@ -29,8 +29,8 @@ const CONTROL_BYTES: u64 = 40;
 /// Knows what is inside the session.
 pub(crate) struct Judge {
     supervisor: u32,
-    /// Inodes of pipes that members made, and that were not passed on.
-    pipes: HashSet<u64>,
+    /// Pipes that members made, and that were not passed on.
+    pipes: HashSet<(Device, u64)>,
     /// What the session got from outside at its beginning. The supervisor keeps it open: nobody notices that a member closes
     /// it.
     inherited: HashSet<(Device, u64)>,
@@ -59,8 +59,12 @@ impl Judge {
         self.inherited.clear();
     }
 
-    /// Notes descriptors that the call may pass to a process outside. To be called for every call.
+    /// Notes descriptors that the call may pass to a process outside, or for which it may have signals sent there. To be called for
+    /// every call.
     pub(crate) fn note(&mut self, stopped: &Stopped) {
+        if stopped.call == Call::Owner {
+            self.trust_no_descriptor();
+        }
         let Call::Message { fd, header } = stopped.call else { return };
         if self.pipes.is_empty() && self.has_passed_descriptors {
             return;
@@ -76,9 +80,18 @@ impl Judge {
             }
         };
         if has_descriptors && !self.is_inside(task, fd, &[]).unwrap_or(false) {
-            self.pipes.clear();
-            self.has_passed_descriptors = true;
+            self.trust_no_descriptor();
         }
+    }
+
+    fn trust_no_descriptor(&mut self) {
+        self.pipes.clear();
+        self.has_passed_descriptors = true;
+    }
+
+    /// Whether what is moved to a descriptor leaves, if its file is on no mount with promises.
+    pub(crate) fn leads_outside(&self, stopped: &Stopped, into: i32) -> bool {
+        !self.is_inside(Task(stopped.thread), into, &[]).unwrap_or(false)
     }
 
     /// Whether nobody outside can notice the call before the mounts of these devices are committed.
@@ -97,22 +110,23 @@ impl Judge {
             // Made by the supervisor.
             Call::Pipe { .. } => true,
             Call::Output { fd } | Call::Message { fd, .. } => inside(fd)?,
+            Call::Control { fd } => self.is_of_mount(task, fd, promised)?,
             Call::Moves { from, into } => inside(from)? && inside(into)?,
-            Call::Closes { first, last } => self.closes_nothing_outside(task, first, last)?,
-            Call::Ends => self.closes_nothing_outside(task, 0, u32::MAX)?,
+            Call::Closes { first, last } => {
+                self.closes_nothing_outside(task, first, last, promised)?
+            }
+            Call::Ends => self.closes_nothing_outside(task, 0, u32::MAX, promised)?,
             Call::Names { first, second } => {
-                let names = [Some(first), second];
-                for path in names.into_iter().flatten() {
-                    let (parent, _) = task.places(path)?;
-                    if !is_only(promised, parent.device) {
+                for path in [Some(first), second].into_iter().flatten() {
+                    if !changes_inside(task, path, promised)? {
                         return Ok(false);
                     }
                 }
                 true
             }
-            Call::Opens { path } => opens_inside(task, path, promised)?,
+            Call::Opens { path } => changes_inside(task, path, promised)?,
             Call::Signal { process } => process > 0 && self.is_member(process as u32, task)?,
-            Call::Unknown => false,
+            Call::Owner | Call::Unknown => false,
         })
     }
 
@@ -125,13 +139,26 @@ impl Judge {
         };
         Ok(match place.kind {
             FileType::RegularFile | FileType::Directory => is_only(promised, place.device),
-            FileType::Fifo => self.pipes.contains(&place.inode),
-            FileType::Socket => self.is_between_members(task, fd)?,
+            FileType::Fifo => self.pipes.contains(&(place.device, place.inode)),
+            FileType::Socket => {
+                !self.inherited.contains(&(place.device, place.inode))
+                    && self.is_between_members(task, fd)?
+            }
             FileType::CharacterDevice => NOBODY_READS.contains(&place.represents),
-            // What has no type is no file: an eventfd, an epoll, a timerfd.
-            FileType::Unknown => true,
+            // What has no type is no file: an eventfd, an epoll, a timerfd. They all have one inode.
+            FileType::Unknown => !self.inherited.contains(&(place.device, place.inode)),
             _ => false,
         })
+    }
+
+    fn is_of_mount(&self, task: Task, fd: i32, promised: &[Device]) -> io::Result<bool> {
+        let place = match task.descriptor(fd) {
+            // The call will fail.
+            Err(Errno::NOENT) => return Ok(true),
+            place => place?,
+        };
+        let is_file = matches!(place.kind, FileType::RegularFile | FileType::Directory);
+        Ok(is_file && is_only(promised, place.device))
     }
 
     fn is_between_members(&self, task: Task, fd: i32) -> io::Result<bool> {
@@ -144,11 +171,23 @@ impl Judge {
         }
     }
 
-    fn closes_nothing_outside(&self, task: Task, first: u32, last: u32) -> io::Result<bool> {
+    fn closes_nothing_outside(
+        &self,
+        task: Task,
+        first: u32,
+        last: u32,
+        promised: &[Device],
+    ) -> io::Result<bool> {
         for (fd, place) in task.descriptors(first, last)? {
-            let is_seen_closed = matches!(place.kind, FileType::Fifo | FileType::Socket)
-                && !self.inherited.contains(&(place.device, place.inode));
-            if is_seen_closed && !self.is_inside(task, fd, &[])? {
+            // The supervisor has what was inherited open.
+            let is_kept_open = self.inherited.contains(&(place.device, place.inode));
+            let is_noticed = match place.kind {
+                FileType::RegularFile if is_only(promised, place.device) => false,
+                FileType::RegularFile => task.closing_is_noticed(fd, is_kept_open)?,
+                FileType::Directory => false,
+                _ => !is_kept_open && !self.is_inside(task, fd, promised)?,
+            };
+            if is_noticed {
                 return Ok(false);
             }
         }
@@ -212,11 +251,13 @@ impl Judge {
                 Some(rustix::fs::Gid::from_raw(group)),
             )?;
         }
+        // An address that is not the caller's is found out before it has descriptors.
+        task.write_memory(address, &[0; 8])?;
         let place = Place::of_descriptor(reader.as_fd())?;
         if self.pipes.len() >= PIPES_MAX {
             self.pipes.clear();
         }
-        self.pipes.insert(place.inode);
+        self.pipes.insert((place.device, place.inode));
         let add = |end: &OwnedFd| {
             listener.add_descriptor(stopped, end.as_fd(), flags & libc::O_CLOEXEC != 0)
         };
@@ -234,16 +275,19 @@ fn is_only(promised: &[Device], device: Device) -> bool {
     promised.iter().all(|mount| *mount == device) && !promised.is_empty()
 }
 
-/// Whether opening, with making or cutting a file, changes nothing outside.
-fn opens_inside(task: Task, path: call::Path, promised: &[Device]) -> io::Result<bool> {
-    let (parent, target) = task.places(path)?;
-    Ok(match target {
-        None => is_only(promised, parent.device),
-        Some(target) => match target.kind {
-            FileType::RegularFile | FileType::Directory => is_only(promised, target.device),
-            FileType::CharacterDevice => NOBODY_READS.contains(&target.represents),
-            _ => false,
-        },
+/// Whether making, removing or changing what a path names changes nothing outside.
+fn changes_inside(task: Task, path: call::Path, promised: &[Device]) -> io::Result<bool> {
+    let directory = task.directory_of(path)?;
+    if !is_only(promised, directory.place.device) {
+        return Ok(false);
+    }
+    // Another file system may be mounted there.
+    Ok(match directory.target()? {
+        None => true,
+        Some(target) => {
+            matches!(target.kind, FileType::RegularFile | FileType::Directory)
+                && is_only(promised, target.device)
+        }
     })
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -45,8 +45,22 @@ pub trait FindMounts: Send {
 }
 
 impl Ordered {
+    /// Gives the daemon what was changed by mappings, if it is there.
+    pub(crate) fn write_out(&self) {
+        // A commit will say what is wrong.
+        let _ = self.root().and_then(|root| Ok(rustix::fs::syncfs(root)?));
+    }
+
     /// Makes all that was changed so far durable.
     pub(crate) fn commit(&self) -> io::Result<()> {
+        let root = self.root()?;
+        // The first may report what home refused of the root's names, which are durable all the same. Nothing becomes clean
+        // because an error was reported, so the second one tells.
+        Ok(rustix::fs::fsync(&root).or_else(|_| rustix::fs::fsync(&root))?)
+    }
+
+    /// The root directory, if it is still the same mount's.
+    fn root(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.path, flags, Mode::empty())?;
         let found = rustix::fs::statx(
@@ -58,9 +72,7 @@ impl Ordered {
         if (found.stx_dev_major, found.stx_dev_minor) != self.device {
             return Err(io::Error::other(format!("{} is another mount now", self.path.display())));
         }
-        // The first may report what home refused of the root's names, which are durable all the same. Nothing becomes clean
-        // because an error was reported, so the second one tells.
-        Ok(rustix::fs::fsync(&root).or_else(|_| rustix::fs::fsync(&root))?)
+        Ok(root)
     }
 }
 

@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code, reason = "a parent's death signal is set between fork and execve")]
 
+use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +74,7 @@ pub fn run(
 ) -> io::Result<()> {
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
     let judge = Judge::new()?;
+    let mut inherited = Some(inherited()?);
     let session = Arc::new(Session {
         commits: Commits::new(),
         fallbacks: Mutex::new(Vec::new()),
@@ -86,7 +88,10 @@ pub fn run(
             .name("program".into())
             .spawn(move || run_program(command, &listeners, &steps))?;
     }
-    let Ok(listener) = made.recv() else { return end(&happened, &session, &mut tell) };
+    let mut detach = |session: &Session| detach(session, inherited.take().unwrap_or_default());
+    let Ok(listener) = made.recv() else {
+        return end(&happened, &session, &mut tell, &mut detach);
+    };
     let listener: Arc<Listener> = Arc::new(listener);
     {
         let (session, listener) = (Arc::clone(&session), Arc::clone(&listener));
@@ -102,7 +107,7 @@ pub fn run(
             let _ = steps.send(Step::Tell(Event::Failed { mount, error }));
         })?;
     }
-    end(&happened, &session, &mut tell)
+    end(&happened, &session, &mut tell, &mut detach)
 }
 
 /// Waits for the end of the program, and of the session.
@@ -110,6 +115,7 @@ fn end(
     happened: &Receiver<Step>,
     session: &Session,
     tell: &mut impl FnMut(Event),
+    detach: &mut impl FnMut(&Session) -> io::Result<()>,
 ) -> io::Result<()> {
     while let Ok(step) = happened.recv() {
         match step {
@@ -139,13 +145,31 @@ fn end(
     Ok(())
 }
 
-/// Closes what was inherited, so that whoever waits for its end does not wait for members that closed it.
-fn detach(session: &Session) -> io::Result<()> {
+/// Descriptors that the program inherits beside the standard ones.
+fn inherited() -> io::Result<Vec<OwnedFd>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        // SAFETY: the call takes a number, and fails if nothing is open by it.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        if fd > 2 && flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+            // SAFETY: what this program opens is closed on execve(2): nobody here owns the descriptor.
+            found.push(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+    Ok(found)
+}
+
+/// Closes what the program inherited, so that whoever waits for its end does not wait for members that closed it.
+fn detach(session: &Session, inherited: Vec<OwnedFd>) -> io::Result<()> {
     session.is_detached.store(true, Ordering::SeqCst);
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(null.as_fd())?;
     rustix::stdio::dup2_stdout(null.as_fd())?;
     rustix::stdio::dup2_stderr(null.as_fd())?;
+    drop(inherited);
     Ok(())
 }
 
@@ -214,11 +238,17 @@ impl CallReceiver {
             Call::WriteOut { .. } => self.listener.pass(&stopped),
             Call::SyncAll => {
                 let mounts = self.mounts.ordered();
+                // Before the promise: a commit that is under way does not take in what the kernel still has.
+                mounts.iter().for_each(Ordered::write_out);
                 if !mounts.is_empty() {
                     self.session.commits.promise(mounts);
                 }
                 // The kernel syncs all other file systems.
                 self.listener.pass(&stopped);
+            }
+            Call::Moves { into, .. } if self.leads_outside(&stopped, into) => {
+                // Programs then read and write, as where the kernel cannot move.
+                self.listener.fail(&stopped, libc::EINVAL);
             }
             Call::Pipe { address, flags } => {
                 self.judge.make_pipe(&self.listener, &stopped, address, flags);
@@ -235,6 +265,13 @@ impl CallReceiver {
                 }
             }
         }
+    }
+
+    /// Whether a call moves to somebody outside, and also what comes while it is under way.
+    fn leads_outside(&mut self, stopped: &Stopped, into: i32) -> bool {
+        let file = Task(stopped.thread).duplicate(into);
+        let mount = file.and_then(|file| self.mounts.of(file.as_fd()));
+        !matches!(mount, Ok(Mount::Ordered(_))) && self.judge.leads_outside(stopped, into)
     }
 
     /// Promises, where the mount has an order, else lets the kernel sync.

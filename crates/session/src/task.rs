@@ -12,10 +12,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
@@ -120,6 +122,18 @@ impl Task {
         last("Uid:").zip(last("Gid:")).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
+    /// Whether closing one of its descriptors of a file may be noticed: there are locks; or, unless somebody else has the
+    /// description open, it was opened for writing (IN_CLOSE_WRITE of inotify(7)).
+    pub(crate) fn closing_is_noticed(self, fd: i32, is_kept_open: bool) -> io::Result<bool> {
+        let facts = fs::read(format!("/proc/{}/fdinfo/{fd}", self.0))?;
+        let facts = String::from_utf8_lossy(&facts);
+        let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        let is_read_only = flags.is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDONLY);
+        let has_locks = facts.lines().any(|line| line.starts_with("lock:"));
+        Ok(has_locks || !(is_read_only || is_kept_open))
+    }
+
     /// What all of its descriptors in a range are; those that are closed meanwhile are left out.
     pub(crate) fn descriptors(self, first: u32, last: u32) -> io::Result<Vec<(i32, Place)>> {
         let mut found = Vec::new();
@@ -183,72 +197,109 @@ impl Task {
         Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG))
     }
 
-    /// The directory in which a path's last name is, and that of what the path leads to, if there is something.
-    pub(crate) fn places(self, path: call::Path) -> io::Result<(Place, Option<Place>)> {
+    /// The directory in which a path's last name is. Symbolic links are not followed, also those of proc(5): they would lead this
+    /// process elsewhere. Nor is any file system asked: it may be served by a process that waits for this one.
+    ///
+    /// # Errors
+    /// ELOOP for a path with a symbolic link, EAGAIN if the kernel does not know its directories.
+    pub(crate) fn directory_of(self, path: call::Path) -> io::Result<Directory> {
         if path.address == 0 {
             let place = self.descriptor(path.directory)?;
-            return Ok((place, Some(place)));
+            return Ok(Directory { place, name: None });
         }
-        let name = self.path(path.address)?;
-        let (start, below) = match name.strip_prefix("/") {
+        let whole = self.path(path.address)?;
+        let (start, below) = match whole.strip_prefix("/") {
             Ok(below) => ("root".to_owned(), below),
-            Err(_) if path.directory == libc::AT_FDCWD => ("cwd".to_owned(), name.as_path()),
-            Err(_) => (format!("fd/{}", path.directory), name.as_path()),
+            Err(_) if path.directory == libc::AT_FDCWD => ("cwd".to_owned(), whole.as_path()),
+            Err(_) => (format!("fd/{}", path.directory), whole.as_path()),
         };
-        if below.as_os_str().is_empty() {
-            let place = Place::of(CWD, &format!("/proc/{}/{start}", self.0), AtFlags::empty())?;
-            return Ok((place, Some(place)));
-        }
+        // Of a path that ends in dots the last name is not the one that is changed.
+        let is_plain = !whole.as_os_str().as_bytes().ends_with(b"/.");
+        let Some(name) = below.file_name().filter(|_| is_plain) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         let start = rustix::fs::open(
             format!("/proc/{}/{start}", self.0),
             OFlags::PATH | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        // Symbolic links that begin with a slash begin in the root directory of whoever follows them.
-        let links = if self.has_root_of_this_process()? {
-            ResolveFlags::empty()
-        } else {
-            ResolveFlags::NO_SYMLINKS
+        let opened = match below.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => rustix::fs::openat2(
+                &start,
+                parent,
+                OFlags::PATH | OFlags::CLOEXEC,
+                Mode::empty(),
+                ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED,
+            )?,
+            _ => start,
         };
-        let open = |path: &Path| {
-            rustix::fs::openat2(&start, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), links)
-        };
-        let parent = match below.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => {
-                Place::of_descriptor(open(parent)?.as_fd())?
-            }
-            _ => Place::of_descriptor(start.as_fd())?,
-        };
-        let target = match open(below) {
-            Ok(target) => Some(Place::of_descriptor(target.as_fd())?),
-            Err(Errno::NOENT) => None,
-            Err(error) => return Err(error.into()),
-        };
-        Ok((parent, target))
-    }
-
-    fn has_root_of_this_process(self) -> io::Result<bool> {
-        let own = Place::of(CWD, "/", AtFlags::empty())?;
-        Ok(Place::of(CWD, &format!("/proc/{}/root", self.0), AtFlags::empty())? == own)
+        let place = Place::of_descriptor(opened.as_fd())?;
+        Ok(Directory { place, name: Some((opened, name.to_owned())) })
     }
 }
 
-/// The process at the other end of a connected socket of this machine (unix(7), SO_PEERCRED), when it connected; `None`
-/// for other sockets.
+/// Where a path's last name is.
+pub(crate) struct Directory {
+    /// The directory; without a name, the file itself.
+    pub(crate) place: Place,
+    name: Option<(OwnedFd, OsString)>,
+}
+
+impl Directory {
+    /// What the name leads to. The directory's file system is asked.
+    ///
+    /// # Errors
+    /// ELOOP if it is a symbolic link, whether or not it leads to something.
+    pub(crate) fn target(&self) -> Result<Option<Place>, Errno> {
+        let Some((directory, name)) = &self.name else { return Ok(Some(self.place)) };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match rustix::fs::openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        {
+            Ok(target) => Place::of_descriptor(target.as_fd()).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The process at the other end of a connected stream or sequence of packets of this machine (unix(7), SO_PEERPIDFD), when it
+/// connected, if it lives; `None` for other sockets, and before Linux 6.5.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<u32> {
-    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both pointers are to live objects, and the length is that of the first.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let is = |name| option::<libc::c_int>(socket, name).unwrap_or(0);
+    // A datagram may go elsewhere; and of a socket that listens, everybody may be at the other end.
+    if !matches!(is(libc::SO_TYPE), libc::SOCK_STREAM | libc::SOCK_SEQPACKET)
+        || is(libc::SO_DOMAIN) != libc::AF_UNIX
+        || is(libc::SO_ACCEPTCONN) != 0
+    {
+        return None;
+    }
+    let process = option::<libc::c_int>(socket, SO_PEERPIDFD)?;
+    // SAFETY: the call made the descriptor for its caller.
+    let process = unsafe { OwnedFd::from_raw_fd(process) };
+    let number = option::<libc::ucred>(socket, libc::SO_PEERCRED)?.pid;
+    // While the process lives its number belongs to no other.
+    let mut ended = [PollFd::new(&process, PollFlags::IN)];
+    let lives = rustix::event::poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0);
+    u32::try_from(number).ok().filter(|number| lives && *number != 0)
+}
+
+/// An option of a socket (getsockopt(2)).
+fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value has as many bytes as the call may write.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut found).cast(),
+            name,
+            value.as_mut_ptr().cast(),
             &raw mut bytes,
         )
     };
-    (answer == 0 && found.pid > 0).then_some(found.pid as u32)
+    // SAFETY: the kernel wrote all of it; the types used here are numbers.
+    (answer == 0 && bytes as usize == size_of::<T>()).then(|| unsafe { value.assume_init() })
 }
 
 /// Gives the changed pages of a file to its file system, and waits until it has them (sync_file_range(2)).

@@ -46,6 +46,8 @@ def observe(out, command):
 
 
 def serve(path):
+    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    datagrams.bind(path + "-datagrams")
     local = socket.socket(socket.AF_UNIX)
     local.bind(path)
     local.listen()
@@ -79,6 +81,14 @@ class Ways:
         self.file = os.open(mount + "/synced", os.O_RDWR | os.O_CREAT, 0o644)
         self.other = os.open(mount + "/other", os.O_RDWR | os.O_CREAT, 0o644)
         self.elsewhere = os.open(outside + "/file", os.O_RDWR | os.O_CREAT, 0o644)
+        self.locked = os.open(outside + "/file", os.O_RDONLY)
+        fcntl.flock(self.locked, fcntl.LOCK_SH)
+        self.listening = socket.socket(socket.AF_UNIX)
+        self.listening.bind(outside + "/listening")
+        self.listening.listen()
+        os.mkfifo(mount + "/fifo")
+        self.fifo = os.open(mount + "/fifo", os.O_RDWR)
+        os.unlink(mount + "/fifo")
         self.tcp = self.local = None
         if peer:
             port, path = peer.split(":", 1)
@@ -233,6 +243,99 @@ def pass_a_pipe_out(self):
 
 
 @outside
+def chmod_by_a_symbolic_link(self):
+    os.chmod(self.mount + "/leads-outside", 0o600)
+
+
+@outside
+def truncate_by_a_symbolic_link(self):
+    os.truncate(self.mount + "/leads-outside", 1)
+
+
+@outside
+def make_by_a_dangling_link(self):
+    os.close(os.open(self.mount + "/dangles", os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+@outside
+def chmod_by_dots(self):
+    os.chdir(self.mount)
+    os.chmod("..", os.stat("..").st_mode & 0o7777)
+
+
+@outside
+def truncate_by_proc(self):
+    with open(f"/proc/self/fd/{self.elsewhere}", "w"):
+        pass
+
+
+@outside
+def release_a_lock_outside(self):
+    # Locked before the sync.
+    os.close(self.locked)
+
+
+@outside
+def close_written_file_outside(self):
+    os.close(self.elsewhere)
+
+
+@outside
+def stop_listening(self):
+    self.listening.close()
+
+
+@outside
+def send_a_datagram_elsewhere(self):
+    left, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    left.sendto(b"x", self.peer.split(":", 1)[1] + "-datagrams")
+
+
+@outside
+def have_signals_sent(self):
+    fcntl.fcntl(self.read, fcntl.F_SETOWN, int(os.environ["OUTSIDER"]))
+
+
+@outside
+def uncork(self):
+    self.tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+
+@outside
+def set_a_semaphore(self):
+    # semget and semctl (IPC_RMID) of System V.
+    libc.semctl(libc.semget(0, 1, 0o1600), 0, 0)
+
+
+@outside
+def limit_another(self):
+    import resource
+
+    resource.prlimit(int(os.environ["OUTSIDER"]), resource.RLIMIT_NOFILE, (1024, 4096))
+
+
+@outside
+def nice_another(self):
+    os.setpriority(os.PRIO_PROCESS, int(os.environ["OUTSIDER"]), 5)
+
+
+@outside
+def splice_that_waits(self):
+    # A pipe of members into one that is not: what comes later would leave with it.
+    try:
+        os.splice(self.read, 1, 10)
+    except OSError:
+        pass
+    os.write(self.write, b"x")
+    os.write(1, os.read(self.read, 1))
+
+
+@outside
+def write_to_a_fifo(self):
+    os.write(self.fifo, b"x")
+
+
+@outside
 def queue(self):
     # msgget, msgsnd, msgctl of System V.
     number = libc.msgget(0, 0o1600)
@@ -314,12 +417,19 @@ def close_a_pipe(self):
 
 
 @inside
+def close_files(self):
+    os.close(self.other)
+    os.close(os.open("/etc/passwd", os.O_RDONLY))
+
+
+@inside
 def local_server(self):
     path = self.mount + "/socket"
     listening = socket.socket(socket.AF_UNIX)
     # Others may see the socket: these two wait.
     listening.bind(path)
     listening.listen()
+    self.kept = listening
     connected = socket.socket(socket.AF_UNIX)
     connected.connect(path)
     accepted, _ = listening.accept()
@@ -349,9 +459,8 @@ def main():
         ways = Ways(mount, elsewhere, peer[0] if peer else None)
         ways.sync()
         getattr(ways, name)()
-        # The ends of inherited descriptors are not noticed, those of connections are.
-        if ways.tcp:
-            os.kill(os.getpid(), signal.SIGKILL)
+        # An end would be noticed: files outside are open, and a socket listens.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
