@@ -45,12 +45,6 @@ pub trait FindMounts: Send {
 }
 
 impl Ordered {
-    /// Gives the daemon what was changed by mappings, if it is there.
-    pub(crate) fn write_out(&self) {
-        // A commit will say what is wrong.
-        let _ = self.root().and_then(|root| Ok(rustix::fs::syncfs(root)?));
-    }
-
     /// Makes all that was changed so far durable.
     pub(crate) fn commit(&self) -> io::Result<()> {
         let root = self.root()?;

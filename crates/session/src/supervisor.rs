@@ -238,8 +238,6 @@ impl CallReceiver {
             Call::WriteOut { .. } => self.listener.pass(&stopped),
             Call::SyncAll => {
                 let mounts = self.mounts.ordered();
-                // Before the promise: a commit that is under way does not take in what the kernel still has.
-                mounts.iter().for_each(Ordered::write_out);
                 if !mounts.is_empty() {
                     self.session.commits.promise(mounts);
                 }
@@ -308,6 +306,8 @@ impl CallReceiver {
             Ok(Mount::Other) | Err(_) => return Ok(None),
         };
         reach.write_out(&file)?;
+        // Before Linux 6.16 the pages may still be on their way: closing the duplicate waits for them (`fuse_flush`).
+        drop(file);
         Ok(Some(mount))
     }
 
@@ -331,7 +331,7 @@ impl Reach {
     fn write_out(self, file: &impl AsFd) -> Result<(), Errno> {
         match self {
             Reach::File => write_out(file.as_fd()),
-            // A mount by FUSE is not synced by it, only its pages are written.
+            // It begins to write pages; of a FUSE mount it does not wait for them.
             Reach::FileSystem => rustix::fs::syncfs(file),
         }
     }
