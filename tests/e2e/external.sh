@@ -216,18 +216,18 @@ failure)
     umount -l "$MNT"
     # The supervisor dies: the same.
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
-    external -- sh -c "echo ready; sleep 1000" >"$WORK/out" 2>"$WORK/said" &
+    external -- sh -c "echo ready; sleep 4321" >"$WORK/out" 2>"$WORK/said" &
     runner=$!
     soon filled "$WORK/out" || fail "the program does not run"
-    supervisor=$(pgrep -f "run --sync external.*sleep 1000" | tail -1)
-    for pid in $(pgrep -f "run --sync external.*sleep 1000"); do
+    supervisor=$(pgrep -f "run --sync external.*sleep 4321" | tail -1)
+    for pid in $(pgrep -f "run --sync external.*sleep 4321"); do
         if [ "$(cat "/proc/$pid/comm")" = weir ] && [ "$(ls "/proc/$pid/task" | wc -l)" -gt 1 ]; then supervisor=$pid; fi
     done
     kill -9 "$supervisor"
     status=0
     wait "$runner" || status=$?
     expect_equal "status" "$status" 74
-    ! pgrep -f "sleep 1000$" >/dev/null || fail "the session lives on"
+    ! pgrep -f "sleep 4321$" >/dev/null || fail "the session lives on"
     umount_weir "$MNT"
     ;;
 esac
