@@ -219,11 +219,11 @@ failure)
     external -- sh -c "echo ready; sleep 4321" >"$WORK/out" 2>"$WORK/said" &
     runner=$!
     soon filled "$WORK/out" || fail "the program does not run"
-    supervisor=$(pgrep -f "run --sync external.*sleep 4321" | tail -1)
+    supervisor=
     for pid in $(pgrep -f "run --sync external.*sleep 4321"); do
         if [ "$(cat "/proc/$pid/comm")" = weir ] && [ "$(ls "/proc/$pid/task" | wc -l)" -gt 1 ]; then supervisor=$pid; fi
     done
-    kill -9 "$supervisor"
+    kill -9 "${supervisor:?}"
     status=0
     wait "$runner" || status=$?
     expect_equal "status" "$status" 74

@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait that is told apart from longer ones, in microseconds.
 const WAIT_US_MAX: u64 = 600_000_000;
 
-/// Promises that are not durable, and who waits for them.
+/// Promises that are not durable yet, and the calls that wait for them.
 pub(crate) struct Commits {
     state: Mutex<State>,
     /// Something waits, or the session is to end.
@@ -42,6 +42,20 @@ struct State {
     oldest: Option<Instant>,
     has_failed: bool,
     counts: Counts,
+}
+
+impl State {
+    /// The first promises are durable: the calls that may go on.
+    fn note_durable(&mut self, durable: u64) -> Vec<Waiting> {
+        self.mounts.retain(|(_, last)| *last > durable);
+        self.oldest = (!self.mounts.is_empty()).then(Instant::now);
+        self.is_wanted &= !self.mounts.is_empty();
+        let (released, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting: &Waiting| waiting.needs <= durable);
+        self.waiting = waiting;
+        released
+    }
 }
 
 struct Waiting {
@@ -195,13 +209,7 @@ impl Commits {
     /// The first promises are durable: what waited for them goes on.
     fn release(&self, listener: &Listener, durable: u64) {
         let mut state = self.lock();
-        state.mounts.retain(|(_, last)| *last > durable);
-        state.oldest = (!state.mounts.is_empty()).then(Instant::now);
-        state.is_wanted &= !state.mounts.is_empty();
-        let (released, waiting) = std::mem::take(&mut state.waiting)
-            .into_iter()
-            .partition(|waiting: &Waiting| waiting.needs <= durable);
-        state.waiting = waiting;
+        let released = state.note_durable(durable);
         for waiting in &released {
             let waited_us = u64::try_from(waiting.since.elapsed().as_micros()).unwrap_or(u64::MAX);
             state.counts.waits_us.saturating_record(waited_us.max(1));
@@ -237,9 +245,12 @@ mod tests {
         assert_eq!((until, mounts), (1, vec![mount(1)]));
         commits.promise(vec![mount(1), mount(2)]);
         assert_eq!(commits.promised(), [(0, 1), (0, 2)]);
-        commits.lock().mounts.retain(|(_, last)| *last > until);
+        assert_eq!(commits.lock().note_durable(until).len(), 0);
         assert_eq!(commits.promised(), [(0, 1), (0, 2)]);
         assert_eq!(commits.next().0, 2);
+        assert_eq!(commits.lock().note_durable(2).len(), 0);
+        assert!(commits.promised().is_empty());
+        assert!(!commits.lock().is_wanted);
     }
 
     #[test]

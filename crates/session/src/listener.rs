@@ -4,12 +4,13 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::call::Call;
 use crate::filter::Filter;
 
-/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP` (linux/seccomp.h): whoever waits for the other side runs on the same CPU.
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP` (linux/seccomp.h): a thread that is woken by a message or an answer runs on the
+/// CPU of the thread that sent it.
 const SYNC_WAKE_UP: u64 = 1;
 
 /// Receives the stopped calls of the thread that made it, and of all processes that come from it.
@@ -142,11 +143,5 @@ impl Listener {
         unsafe {
             libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response)
         };
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }

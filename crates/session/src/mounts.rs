@@ -48,8 +48,8 @@ impl Ordered {
     /// Makes all that was changed so far durable.
     pub(crate) fn commit(&self) -> io::Result<()> {
         let root = self.root()?;
-        // The first may report what home refused of the root's names, which are durable all the same. Nothing becomes clean
-        // because an error was reported, so the second one tells.
+        // The first fsync may report names in the root that home refused; the log has these. A second one succeeds only if
+        // everything is durable, because nothing becomes clean when an error is reported.
         Ok(rustix::fs::fsync(&root).or_else(|_| rustix::fs::fsync(&root))?)
     }
 

@@ -162,7 +162,8 @@ fn inherited() -> io::Result<Vec<OwnedFd>> {
     Ok(found)
 }
 
-/// Closes what the program inherited, so that whoever waits for its end does not wait for members that closed it.
+/// Closes the descriptors that the program inherited: somebody outside who reads a pipe to its end must not wait for members that
+/// have closed it.
 fn detach(session: &Session, inherited: Vec<OwnedFd>) -> io::Result<()> {
     session.is_detached.store(true, Ordering::SeqCst);
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -221,7 +222,11 @@ impl CallReceiver {
             match self.listener.receive() {
                 Ok(Some(stopped)) => self.answer(stopped),
                 Ok(None) => {}
-                Err(error) => panic!("the fence's calls cannot be received: {error}"),
+                Err(error) => {
+                    // The front takes the end of this process for a failure, and kills the session.
+                    eprintln!("weir: the calls of the session cannot be received: {error}");
+                    std::process::exit(1);
+                }
             }
         }
     }
@@ -233,8 +238,14 @@ impl CallReceiver {
         }
         self.judge.note(&stopped);
         match stopped.call {
-            Call::Sync { fd } => self.sync(&stopped, fd, Reach::File),
-            Call::SyncFileSystem { fd } => self.sync(&stopped, fd, Reach::FileSystem),
+            Call::Sync { fd } => self.sync(&stopped, fd),
+            Call::SyncFileSystem { fd } => {
+                if let Some((_, mount)) = self.ordered(&stopped, fd) {
+                    self.session.commits.promise(vec![mount]);
+                }
+                // The kernel begins to write what mappings changed; a mount by FUSE is not asked for more.
+                self.listener.pass(&stopped);
+            }
             Call::WriteOut { .. } => self.listener.pass(&stopped),
             Call::SyncAll => {
                 let mounts = self.mounts.ordered();
@@ -273,66 +284,51 @@ impl CallReceiver {
     }
 
     /// Promises, where the mount has an order, else lets the kernel sync.
-    fn sync(&mut self, stopped: &Stopped, fd: i32, reach: Reach) {
-        match self.promise(stopped, fd, reach) {
+    fn sync(&mut self, stopped: &Stopped, fd: i32) {
+        match self.promise(stopped, fd) {
             Ok(Some(mount)) => {
                 self.session.commits.promise(vec![mount]);
                 self.listener.succeed(stopped);
             }
             Ok(None) => self.listener.pass(stopped),
-            Err(Errno::BADF) => self.listener.fail(stopped, libc::EBADF),
             Err(errno) => self.listener.fail(stopped, errno.raw_os_error()),
         }
     }
 
     /// The mount, when what memory-mapped pages of the file have was given to its daemon, and so has its place in the order.
     /// `None` if the kernel must sync; errors are those of the sync.
-    fn promise(
-        &mut self,
-        stopped: &Stopped,
-        fd: i32,
-        reach: Reach,
-    ) -> Result<Option<Ordered>, Errno> {
-        let Ok(file) = Task(stopped.thread).duplicate(fd) else { return Ok(None) };
-        if !self.listener.still_waits(stopped) {
-            return Ok(None);
+    fn promise(&mut self, stopped: &Stopped, fd: i32) -> Result<Option<Ordered>, Errno> {
+        let Some((file, mount)) = self.ordered(stopped, fd) else { return Ok(None) };
+        match write_out(file.as_fd()) {
+            // Of a FIFO or a socket: the kernel knows what fsync(2) says of it.
+            Err(Errno::SPIPE) => return Ok(None),
+            written => written?,
         }
-        let mount = match self.mounts.of(file.as_fd()) {
-            Ok(Mount::Ordered(mount)) => mount,
-            Ok(Mount::Unordered(reason)) => {
-                self.note_fallback(reason);
-                return Ok(None);
-            }
-            Ok(Mount::Other) | Err(_) => return Ok(None),
-        };
-        reach.write_out(&file)?;
         // Before Linux 6.16 the pages may still be on their way: closing the duplicate waits for them (`fuse_flush`).
         drop(file);
         Ok(Some(mount))
+    }
+
+    /// A duplicate of a descriptor, and the mount of its file, if a sync is a promise there.
+    fn ordered(&mut self, stopped: &Stopped, fd: i32) -> Option<(OwnedFd, Ordered)> {
+        let file = Task(stopped.thread).duplicate(fd).ok()?;
+        if !self.listener.still_waits(stopped) {
+            return None;
+        }
+        match self.mounts.of(file.as_fd()).ok()? {
+            Mount::Ordered(mount) => Some((file, mount)),
+            Mount::Unordered(reason) => {
+                self.note_fallback(reason);
+                None
+            }
+            Mount::Other => None,
+        }
     }
 
     fn note_fallback(&self, reason: String) {
         let mut fallbacks = self.session.fallbacks.lock().expect("no thread panics");
         if !fallbacks.contains(&reason) {
             fallbacks.push(reason);
-        }
-    }
-}
-
-/// What a sync is to cover.
-#[derive(Clone, Copy)]
-enum Reach {
-    File,
-    FileSystem,
-}
-
-impl Reach {
-    /// Has the kernel write the pages that were changed through mappings. Errors as fsync(2).
-    fn write_out(self, file: &impl AsFd) -> Result<(), Errno> {
-        match self {
-            Reach::File => write_out(file.as_fd()),
-            // It begins to write pages; of a FUSE mount it does not wait for them.
-            Reach::FileSystem => rustix::fs::syncfs(file),
         }
     }
 }

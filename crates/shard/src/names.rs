@@ -118,7 +118,7 @@ impl Shard {
         self.core.lock().engine.log_has_failed()
     }
 
-    /// Whether the log has failed, and would be replayed all the same: over what home was given since.
+    /// Whether the log has failed and is not noted as void: a recovery would replay it over what home was given since.
     pub fn has_stale_log(&self) -> bool {
         self.log_has_failed() && !self.log_is_void.load(Ordering::Acquire)
     }

@@ -124,7 +124,7 @@ fn bring_data_home(shard: &Arc<Shard>, is_refused: bool) -> Result<(), Error> {
     }
     let result = result.recv().expect("a shard answers every request before it is stopped");
     if is_refused && result.is_err() {
-        // What went home is made durable all the same. If that fails, too: an error is reported in any case.
+        // What went home is made durable, although the rest was refused. An error is reported in any case.
         let _ = shard.settle_home();
     }
     result

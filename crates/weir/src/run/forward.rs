@@ -48,7 +48,7 @@ pub fn hold() -> io::Result<Held> {
     Ok(Held { before })
 }
 
-/// Survives what stops a process of the terminal's foreground, too: whoever answers stopped processes must go on.
+/// Survives the signals by which a terminal stops its foreground: the supervisor must answer members that go on.
 pub fn survive_stops() -> io::Result<()> {
     [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].into_iter().try_for_each(handle)
 }
