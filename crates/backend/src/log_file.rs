@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -30,6 +31,10 @@ use crate::rotation::is_rotational;
 
 /// Blocks in one call (IOV_MAX).
 const BLOCKS_MAX: usize = 1024;
+/// How long a log may be in use after the daemon that had it has ended.
+const LET_GO: Duration = Duration::from_secs(2);
+/// Between two looks at whether it still is.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a log cannot be used. Nothing of it was changed.
 #[derive(Debug, thiserror::Error)]
@@ -257,12 +262,13 @@ impl LogFile {
             FileType::BlockDevice => OFlags::EXCL,
             _ => OFlags::empty(),
         };
-        let buffered = match place.open(OFlags::RDWR | claim) {
+        let buffered = match patiently(Errno::BUSY, || place.open(OFlags::RDWR | claim)) {
             Err(Errno::BUSY) => return Err(LogFileError::Claimed(place.path.clone())),
             opened => opened.map_err(io("open"))?,
         };
         place.check_private(&buffered)?;
-        match rustix::fs::flock(&buffered, FlockOperation::NonBlockingLockExclusive) {
+        let lock = || rustix::fs::flock(&buffered, FlockOperation::NonBlockingLockExclusive);
+        match patiently(Errno::WOULDBLOCK, lock) {
             Err(Errno::WOULDBLOCK) => return Err(LogFileError::InUse(place.path.clone())),
             locked => locked.map_err(io("lock"))?,
         }
@@ -635,6 +641,18 @@ impl LogFile {
 
     fn io(&self, doing: &'static str, source: io::Error) -> LogFileError {
         LogFileError::Io { doing, path: self.path.clone(), source }
+    }
+}
+
+/// Tries again while the log is `busy`: the daemon that had it may have ended just now. The kernel lets go of its files when the
+/// last of its threads has ended, and of those that its io_uring uses later still.
+fn patiently<T>(busy: Errno, attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(errno) if errno == busy && began.elapsed() < LET_GO => thread::sleep(PAUSE),
+            done => return done,
+        }
     }
 }
 

@@ -257,3 +257,18 @@ fn node_numbers_go_on_after_those_of_a_log_that_is_replaced() {
     let next = stand.open().unwrap().writer().new_node().unwrap();
     assert!(next > first);
 }
+
+#[test]
+fn a_log_is_opened_once_the_daemon_that_had_it_has_let_go_of_it() {
+    let stand = Stand::new(IMAGES[0].1);
+    let place = LogPlace::at(&stand.log_path()).unwrap();
+    let held = LogFile::open(&place).unwrap();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        drop(held);
+    });
+    LogFile::open(&place).unwrap().unwrap();
+    ends.join().unwrap();
+    let _held = LogFile::open(&place).unwrap();
+    assert!(matches!(LogFile::open(&place), Err(LogFileError::InUse(_))));
+}
