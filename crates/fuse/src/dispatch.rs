@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
+use crate::given::Thread;
 use crate::inode::NodeId;
 use crate::listings::{Position, Reader};
 use crate::ops::names::{Found, Place};
@@ -34,11 +35,20 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn run(self, operation: Operation<'_>) {
+    fn run(mut self, operation: Operation<'_>) {
         let Call { fs, request, .. } = self;
         let (node, caller) = (request.header.node, &request.header.caller);
-        for directory in changes_names_in(node, &operation).into_iter().flatten() {
-            fs.will_change_names(directory);
+        let thread = Thread::of(caller.pid);
+        let changes = changes_names_in(node, &operation);
+        if changes[0].is_some() {
+            changes.into_iter().flatten().for_each(|directory| fs.will_change_names(directory));
+            let fs = Arc::clone(fs);
+            self.reply.before(move || {
+                changes
+                    .into_iter()
+                    .flatten()
+                    .for_each(|directory| fs.changed_names(directory, thread));
+            });
         }
         match operation {
             Operation::Read { .. }
@@ -56,7 +66,7 @@ impl Call<'_> {
             | Operation::List { .. }
             | Operation::ReleaseDirectory { .. }
             | Operation::SyncDirectory => self.run_on_handles(operation),
-            Operation::Lookup { name } => match fs.lookup(node, name) {
+            Operation::Lookup { name } => match fs.lookup(node, name, thread) {
                 Ok(Found::Entry(attributes)) => self.entry(Ok(attributes)),
                 Ok(Found::Nothing(timeout)) => self.reply.send(Ok(answer::no_entry(timeout))),
                 Err(errno) => self.entry(Err(errno)),
@@ -70,7 +80,7 @@ impl Call<'_> {
                 self.reply.done();
             }
             Operation::GetAttributes => {
-                let attributes = fs.get_attributes(node);
+                let attributes = fs.get_attributes(node, thread);
                 self.attributes()(attributes);
             }
             Operation::SetAttributes(set) => {

@@ -29,6 +29,7 @@ use crate::attr::{Attributes, timestamp};
 use crate::closing::Closing;
 use crate::descriptors::Descriptors;
 use crate::errno::Errno;
+use crate::given::Given;
 use crate::handle::Handles;
 use crate::inode::{DataNode, Inode, NodeId, OpenState, Seen};
 use crate::inodes::Inodes;
@@ -94,6 +95,8 @@ pub(crate) struct FileSystem {
     pub(crate) inodes: Inodes,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) listings: Listings,
+    /// Directories whose attributes the kernel may be about to cache.
+    pub(crate) given: Given,
     pub(crate) options: MountOptions,
     pub(crate) closing: Closing,
     pub(crate) descriptors: Descriptors,
@@ -151,6 +154,7 @@ impl FileSystem {
             inodes,
             files: Handles::new(),
             listings: Listings::default(),
+            given: Given::new(),
             options,
             closing: Closing::new(descriptors.closing_max()),
             descriptors,

@@ -21,6 +21,7 @@ mod dispatch;
 mod errno;
 mod file_system;
 mod folding;
+mod given;
 mod handle;
 mod inode;
 mod inodes;

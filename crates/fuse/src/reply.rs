@@ -21,17 +21,30 @@ pub(crate) struct Reply {
     slot: u32,
     unique: u64,
     sent: bool,
+    before: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Reply {
     /// The reply to the request `unique`, which came in `slot` of `to`.
     pub(crate) fn new(to: Arc<dyn Answers>, slot: u32, unique: u64) -> Reply {
-        Reply { to, slot, unique, sent: false }
+        Reply { to, slot, unique, sent: false, before: None }
+    }
+
+    /// Has something done just before the answer is sent, whichever it is.
+    pub(crate) fn before(&mut self, answer: impl FnOnce() + Send + 'static) {
+        self.before = Some(Box::new(answer));
     }
 
     /// Answers.
     pub(crate) fn send(mut self, result: Result<Body, Errno>) {
+        self.answer(result);
+    }
+
+    fn answer(&mut self, result: Result<Body, Errno>) {
         self.sent = true;
+        if let Some(before) = self.before.take() {
+            before();
+        }
         self.to.answer(self.slot, self.unique, result);
     }
 
@@ -46,7 +59,7 @@ impl Drop for Reply {
     /// A request whose reply is dropped without an answer fails, so that the program does not wait for ever.
     fn drop(&mut self) {
         if !self.sent {
-            self.to.answer(self.slot, self.unique, Err(Errno::EIO));
+            self.answer(Err(Errno::EIO));
         }
     }
 }

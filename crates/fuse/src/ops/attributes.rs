@@ -12,6 +12,7 @@ use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{Cached, FileSystem};
+use crate::given::Thread;
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
 
@@ -27,9 +28,14 @@ pub(crate) struct SetAttributes {
 }
 
 impl FileSystem {
-    /// What stat(2) shows.
-    pub(crate) fn get_attributes(self: &Arc<Self>, node: NodeId) -> Result<Attributes, Errno> {
+    /// What stat(2) shows, for a thread.
+    pub(crate) fn get_attributes(
+        self: &Arc<Self>,
+        node: NodeId,
+        by: Thread,
+    ) -> Result<Attributes, Errno> {
         let inode = self.inode(node)?;
+        self.give_attributes(node, inode.kind(), by);
         self.attributes(&inode)
     }
 

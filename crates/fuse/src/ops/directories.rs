@@ -12,6 +12,7 @@ use weir_backend::home_names::{DirEntry, Status, open_directory};
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
+use crate::given::Thread;
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::listings::{Listed, Listing, Position, SETTLED};
 use crate::write_behind::WriteBehind;
@@ -42,6 +43,23 @@ impl FileSystem {
             && let Some(kernel) = self.kernel.get().and_then(Weak::upgrade)
         {
             kernel.drop_pages(directory);
+        }
+    }
+
+    /// The names in a directory were changed for a thread, which is to be answered now: answers under way must not bring its
+    /// old attributes back.
+    pub(crate) fn changed_names(&self, directory: NodeId, by: Thread) {
+        if self.given.changed(directory, by)
+            && let Some(kernel) = self.kernel.get().and_then(Weak::upgrade)
+        {
+            kernel.drop_attributes(directory);
+        }
+    }
+
+    /// Attributes of an inode are about to be read, to be given to a thread.
+    pub(crate) fn give_attributes(&self, node: NodeId, kind: FileType, to: Thread) {
+        if kind == FileType::Directory {
+            self.given.give(node, to, |node| self.inodes.lookups(node) > 0);
         }
     }
 
@@ -142,7 +160,7 @@ impl FileSystem {
         listed: &mut Listed<'_>,
         listing: &mut L,
     ) -> Result<bool, Errno> {
-        let attributes = self.count_name(directory, listed.name)?;
+        let attributes = self.count_name(directory, listed.name, Thread::ANY)?;
         (listed.node, listed.kind) = (attributes.node, FileType::from_raw_mode(attributes.mode));
         let added = listing.add_with(listed, &attributes);
         if !added {

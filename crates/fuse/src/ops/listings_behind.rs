@@ -25,6 +25,7 @@ use weir_names::tree::{Kind, Positions};
 use crate::attr::Attributes;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
+use crate::given::Thread;
 use crate::inode::{Inode, NodeId};
 use crate::listed_window::{Named, Window};
 use crate::listings::{Listed, Listing, Position};
@@ -197,6 +198,7 @@ impl FileSystem {
         let Some(inode) = held else {
             return listing.add(&listed);
         };
+        self.give_attributes(node, inode.kind(), Thread::ANY);
         let Ok(attributes) = self.attributes(&inode) else {
             self.uncount(node);
             return listing.add(&listed);

@@ -21,6 +21,7 @@ use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{FileSystem, RESERVED_NAME};
 use crate::folding;
+use crate::given::Thread;
 use crate::inode::{DataNode, Inode, NodeId};
 
 /// A name in a directory.
@@ -50,11 +51,16 @@ pub(crate) fn place(at: Place<'_>) -> Result<weir_names::Place, Errno> {
 
 impl FileSystem {
     /// Finds a name in a directory and counts one lookup of what it leads to.
-    pub(crate) fn lookup(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> Result<Found, Errno> {
+    pub(crate) fn lookup(
+        self: &Arc<Self>,
+        parent: NodeId,
+        name: &OsStr,
+        by: Thread,
+    ) -> Result<Found, Errno> {
         let directory = self.inode(parent)?;
         let found = match self.is_reserved(parent, name) {
             true => Err(Errno::ENOENT),
-            false => self.count_name(&directory, name),
+            false => self.count_name(&directory, name, by),
         };
         match found {
             Err(Errno::ENOENT) => {
@@ -75,11 +81,12 @@ impl FileSystem {
         let _ = self.inodes.forget(node, 1);
     }
 
-    /// Counts one lookup of a name's inode, without holding it. Returns its attributes.
+    /// Counts one lookup of a name's inode, without holding it. Returns its attributes, which are given to a thread.
     pub(crate) fn count_name(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
         name: &OsStr,
+        to: Thread,
     ) -> Result<Attributes, Errno> {
         let known = self.known_name(Place { parent: directory.node(), name });
         if let (Some(_), Some(behind)) = (known, &self.write_behind) {
@@ -89,7 +96,10 @@ impl FileSystem {
             Some(_) if name.len() > NAME_BYTES_MAX => return Err(Errno::ENAMETOOLONG),
             Some(None) => return Err(Errno::ENOENT),
             Some(Some(node)) if self.inodes.count_again(node) => {
-                let attributes = self.inode(node).and_then(|inode| self.attributes(&inode));
+                let attributes = self.inode(node).and_then(|inode| {
+                    self.give_attributes(node, inode.kind(), to);
+                    self.attributes(&inode)
+                });
                 let attributes = attributes.inspect_err(|_| self.uncount(node));
                 match attributes {
                     // The kernel would be told the same again and again.
@@ -100,6 +110,7 @@ impl FileSystem {
             _ => {}
         }
         let detachments = self.inodes.detachments();
+        let changes = self.given.changes();
         let looked = self.look_up(directory, name);
         if looked.is_ok() {
             self.expect_lookups_in(directory.node());
@@ -111,11 +122,16 @@ impl FileSystem {
             }
         })?;
         let node = self.inodes.count(&looked);
+        let kind = FileType::from_raw_mode(looked.status.mode);
+        self.give_attributes(node, kind, to);
+        let is_newest = match kind {
+            FileType::Directory => self.given.changes() == changes,
+            _ => self.inodes.detachments() == detachments,
+        };
         let inode = match self.inodes.get(node) {
-            None if self.inodes.detachments() == detachments => {
-                return Ok(Attributes::from_status(node, &looked.status));
-            }
-            // It may be this file that the engine has detached since: home was asked before it had all of it.
+            None if is_newest => return Ok(Attributes::from_status(node, &looked.status)),
+            // It may be this file that the engine has detached since, or this directory in which names were changed since: home
+            // was asked before it had all of it.
             None => self.inode(node),
             Some(inode) => Ok(inode),
         };
@@ -240,7 +256,7 @@ impl FileSystem {
                 behind.lock().tree.forget(&at);
             }
         }
-        let entry = self.count_name(directory, new.name);
+        let entry = self.count_name(directory, new.name, Thread::ANY);
         entry.inspect_err(|_| self.reclaimer.drop_name(new.parent, new.name))
     }
 

@@ -23,6 +23,10 @@ pub const TESTS: &[Test] = &[
     ("how_far_a_file_is_can_be_read_and_not_set", how_far_a_file_is_can_be_read_and_not_set),
     ("a_default_acl_takes_the_umasks_place", a_default_acl_takes_the_umasks_place),
     ("an_acl_has_the_kernel_forget_the_mode", an_acl_has_the_kernel_forget_the_mode),
+    (
+        "a_change_of_names_has_the_kernel_forget_what_other_threads_were_told",
+        a_change_of_names_has_the_kernel_forget_what_other_threads_were_told,
+    ),
     ("space_is_that_of_home", space_is_that_of_home),
 ];
 
@@ -246,6 +250,28 @@ fn an_acl_has_the_kernel_forget_the_mode() {
     let before = notices();
     rustix::fs::removexattr(fixture.at("dir"), ACL).unwrap();
     assert!(notices() > before, "removed");
+}
+
+/// An answer to another thread may be under way: the kernel must not take a directory's old attributes from it.
+fn a_change_of_names_has_the_kernel_forget_what_other_threads_were_told() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.at("dir")).unwrap();
+    let notices = || fixture.session().observer().requests().notifications;
+    let make = |name: &str| drop(fs::File::create(fixture.at(name)).unwrap());
+    make("dir/first");
+    let before = notices();
+    make("dir/second");
+    assert_eq!(notices(), before, "no other thread knows the directory");
+    let ask = || fs::metadata(fixture.at("dir")).unwrap();
+    std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+    make("dir/third");
+    assert!(notices() > before, "its attributes");
+    let before = notices();
+    make("dir/fourth");
+    assert_eq!(notices(), before, "they were dropped");
+    assert_eq!(fs::read_dir(&fixture.mount).unwrap().count(), 1);
+    make("dir/fifth");
+    assert!(notices() > before, "its attributes as a listing of its parent has them");
 }
 
 fn space_is_that_of_home() {
