@@ -35,7 +35,7 @@ use crate::home_names::FUSE_SUPER_MAGIC;
 use crate::identity::Naming;
 use crate::proc_path::proc_path;
 use crate::replaced::replace;
-use crate::times::Times;
+use crate::times::{Times, Timestamp};
 
 /// One regular file at home. Shared as `Arc<HomeFile>`; a transfer in flight keeps its descriptor open, even if
 /// the file is closed meanwhile.
@@ -44,7 +44,8 @@ pub struct HomeFile {
     binding: Binding,
     times: Times,
     data: Mutex<Data>,
-    /// Held while the modification time is restored: a thread that finds it restored in `times` can rely on home.
+    /// Held while times are set at home: a thread that finds the modification time restored in `times` can rely on home, and an
+    /// earlier one does not replace it.
     restoring: Mutex<()>,
     /// Its number in the log, if records of names make it.
     log_node: OnceLock<u64>,
@@ -393,11 +394,22 @@ impl HomeFile {
         if !self.is_bound() {
             return Ok(());
         }
-        let _restoring = self.restoring.lock().unwrap_or_else(PoisonError::into_inner);
+        let _restoring = self.lock_restoring();
         let Some(mtime) = self.times.take_disturbed() else {
             return Ok(());
         };
         self.set_home_mtime(mtime).inspect_err(|_| self.times.note_disturbed())
+    }
+
+    /// Runs `set`, which sets times at home. It is given the modification time as programs see it, `None` if home's is right. One
+    /// that is noted while it runs is restored after it.
+    pub fn set_times<T>(&self, set: impl FnOnce(Option<Timestamp>) -> T) -> T {
+        let _restoring = self.lock_restoring();
+        set(self.times.overlay().0)
+    }
+
+    fn lock_restoring(&self) -> MutexGuard<'_, ()> {
+        self.restoring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_home_mtime(&self, mtime: fs::Timespec) -> io::Result<()> {

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -482,6 +483,30 @@ fn the_modification_time_is_restored_after_a_destage() {
         assert_eq!(mtime(), (1_000_000_000, 123_456_789));
         assert_eq!(file.times().overlay(), (Some(written_at), Some(written_at)));
     }
+}
+
+#[test]
+fn a_time_that_is_being_set_at_home_does_not_replace_that_of_a_write_meanwhile() {
+    let bench = &benches()[0];
+    let file = bench.file("file", &[0; 5000]);
+    let [set_at, written_at] =
+        [100, 1_000_000_000].map(|seconds| Timestamp { tv_sec: seconds, tv_nsec: 7 });
+    file.times().set_logged_mtime(set_at, written_at);
+    let (sender, restored) = mpsc::channel();
+    file.set_times(|mtime| {
+        file.times().note_write(written_at);
+        let writer = Arc::clone(&file);
+        thread::spawn(move || sender.send(writer.restore_times()).unwrap());
+        assert!(restored.recv_timeout(Duration::from_millis(100)).is_err(), "it comes after this");
+        let times = rustix::fs::Timestamps {
+            last_access: Timestamp { tv_sec: 5, tv_nsec: 0 },
+            last_modification: mtime.unwrap(),
+        };
+        rustix::fs::futimens(file.data_fd().unwrap(), &times).unwrap();
+    });
+    restored.recv().unwrap().unwrap();
+    let status = fs::metadata(bench.path("file")).unwrap();
+    assert_eq!((status.mtime(), status.mtime_nsec()), (1_000_000_000, 7));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
-use weir_backend::error_kind;
 use weir_backend::home_names::{HomeCommand, HomeNames, Looked, open_again};
+use weir_backend::{Timestamp, error_kind};
 use weir_engine::ErrorKind;
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
@@ -798,12 +798,17 @@ impl FileSystem {
                 }
             }
         }
-        // Of a file that was written since, the write's.
-        let written = inode.file().and_then(|home| home.times().overlay().0);
-        let mtime = mtime.map(|mtime| written.map_or(mtime, moment));
         if atime.is_some() || mtime.is_some() {
-            let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
-            let set = self.at_home(NameCommand::SetTimes { inode: at, atime, mtime });
+            let set = |written: Option<Timestamp>| {
+                // Of a file that was written since, the write's.
+                let mtime = mtime.map(|mtime| written.map_or(mtime, moment));
+                let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
+                self.at_home(NameCommand::SetTimes { inode: at, atime, mtime })
+            };
+            let set = match inode.file() {
+                Some(home) => home.set_times(set),
+                None => set(None),
+            };
             // Some homes set the times of what a symbolic link leads to, if that is there.
             set.map(drop).or_else(|error| match inode.kind() {
                 FileType::Symlink => Ok(()),
