@@ -2,6 +2,7 @@
 //! beside those of data.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome};
 use weir_log::{Lsn, Record};
@@ -137,6 +138,12 @@ impl Shard {
     /// otherwise it is under way, or data needs the log from before.
     pub fn free_names_log(&self, upto: Lsn) -> bool {
         self.core.event(Thread::Holding, |state, now| state.engine.free_names_log(upto, now))
+    }
+
+    /// See [`weir_engine::Engine::log_is_refused`].
+    pub fn log_is_refused(&self, patience: Duration) -> Option<ErrorKind> {
+        let now = self.core.now();
+        self.core.lock().engine.log_is_refused(patience, now)
     }
 
     /// Names should be settled at home, to free the log.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
+use std::time::Duration;
 
 use weir_engine::{
     Command, Completion, Config, Durability, Engine, Error, ErrorKind, FetchPolicy, FileId,
@@ -30,6 +31,8 @@ struct Rig {
     unreadable: bool,
     /// Writes to this file's home fail, and syncs of it.
     failing: Option<FileId>,
+    /// What is written home from the log fails only when the file is synced: it goes through the page cache.
+    redo_is_cached: bool,
     now: Time,
 }
 
@@ -85,6 +88,7 @@ impl Rig {
             requests: 0,
             unreadable: false,
             failing: None,
+            redo_is_cached: false,
             now: Time::from_nanos(1_000_000_000),
         };
         // The first sync of a file makes its attributes durable, too.
@@ -213,7 +217,7 @@ impl Rig {
 
     fn finish_one(&mut self) -> bool {
         let Some(output) = self.outputs.pop_front() else { return false };
-        self.now = self.now + std::time::Duration::from_micros(100);
+        self.now = self.now + Duration::from_micros(100);
         match output {
             Output::Log(LogCommand::Write { io, commit }) => {
                 let mut blocks = commit.blocks.into_iter();
@@ -234,7 +238,7 @@ impl Rig {
                 self.engine.log_read(io, result, self.now);
             }
             Output::Redo { file, identity, from, until, .. } => {
-                let failing = self.failing == Some(file);
+                let failing = self.failing == Some(file) && !self.redo_is_cached;
                 let home = self.homes.get_mut(&file).expect("a known file");
                 let report = replay(&mut Disk(&self.log), from, Some(&mut Redo { identity, home }));
                 assert!(report.expect("the log is whole").end >= until, "all of it was read");
@@ -673,8 +677,18 @@ fn one_sync_of_a_files_home_is_under_way_at_a_time() {
 
 #[test]
 fn syncs_of_a_dead_home_fail_also_when_the_log_is_full() {
+    syncs_fail_when_the_log_is_full(false);
+}
+
+#[test]
+fn they_do_so_too_if_only_syncs_of_home_say_that_it_is_dead() {
+    syncs_fail_when_the_log_is_full(true);
+}
+
+fn syncs_fail_when_the_log_is_full(redo_is_cached: bool) {
     const N: usize = 6000;
     let mut rig = Rig::new(1, N, 64 << 10, 256 << 10);
+    rig.redo_is_cached = redo_is_cached;
     let mut expected = rig.homes[&FileId(1)].clone();
     let mut nth = 0;
     let mut write = |rig: &mut Rig| {
@@ -708,9 +722,17 @@ fn syncs_of_a_dead_home_fail_also_when_the_log_is_full() {
         rig.tick();
     }
     assert_eq!(rig.synced(request), Err(Error::Home(ErrorKind::Io)));
+    // What waits for room in the log learns of it, too.
+    let patience = Duration::from_secs(2);
+    let until = rig.now + patience * 2;
+    while rig.now < until {
+        rig.tick();
+    }
+    assert_eq!(rig.engine.log_is_refused(patience, rig.now), Some(ErrorKind::Io));
     rig.failing = None;
     assert_eq!(rig.sync_all(), Ok(()));
     assert!(rig.homes[&FileId(1)] == expected, "home differs");
+    assert_eq!(rig.engine.log_is_refused(patience, rig.now), None, "the log is freed");
 }
 
 #[test]
@@ -790,7 +812,7 @@ fn readers_keep_frames_beside_the_index_and_adaptive_writers() {
         // A paced write is taken in a few moments, one at the bound never.
         for _ in 0..30 {
             let Some(request) = waiting else { break };
-            rig.now = rig.now + std::time::Duration::from_millis(20);
+            rig.now = rig.now + Duration::from_millis(20);
             rig.engine.tick(rig.now);
             rig.take_outputs();
             waiting = waiting.filter(|_| rig.replies.remove(&request).is_none());

@@ -35,6 +35,7 @@ impl Engine {
             match result {
                 Ok(()) => {
                     log.shared.checkpointed();
+                    log.refused = None;
                     log.recorded.freed(log.shared.tail(), log.shared.writer().position());
                     self.room_in_log(now);
                 }
@@ -48,7 +49,7 @@ impl Engine {
             log.home = None;
             log.shared.home_synced(result.is_ok());
             if let Err(kind) = result {
-                log.retry_at = now + self.config.retry_delay;
+                self.not_freed(kind);
                 self.lose_home(kind);
             }
         }

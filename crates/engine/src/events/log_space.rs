@@ -1,8 +1,12 @@
 //! Space in the log: files are brought home in time so that the tail can advance.
 
+use std::time::Duration;
+
 use crate::command::{Durability, LogCommand, Output};
 use crate::engine::Engine;
+use crate::error::ErrorKind;
 use crate::journal::logged::Logged;
+use crate::journal::refused::Refused;
 use crate::place::FileIx;
 use crate::time::Time;
 use crate::waiters::sync::SyncFor;
@@ -54,12 +58,26 @@ impl Engine {
     }
 
     /// A checkpoint's sync of a file ended.
-    pub(crate) fn checkpointed(&mut self, file: FileIx, failed: bool) {
+    pub(crate) fn checkpointed(&mut self, file: FileIx, failed: Option<ErrorKind>) {
         self.cache.files[file].logged.checkpointing = false;
-        if failed {
-            let retry_at = self.clock + self.config.retry_delay;
-            self.journal_mut().retry_at = retry_at;
+        if let Some(kind) = failed {
+            self.not_freed(kind);
         }
+    }
+
+    /// Home refused what would have freed the log: it is asked again after a pause.
+    pub(crate) fn not_freed(&mut self, kind: ErrorKind) {
+        let now = self.clock;
+        let retry_at = now + self.config.retry_delay;
+        let log = self.journal_mut();
+        log.retry_at = retry_at;
+        log.refused = Refused::again(log.refused, kind, now);
+    }
+
+    /// The error of a home that has refused for this time or longer whatever would have freed the log; `None` also if home was
+    /// not asked lately, or has no space.
+    pub fn log_is_refused(&self, patience: Duration, now: Time) -> Option<ErrorKind> {
+        self.journal.as_ref()?.refused?.lasting(patience, now)
     }
 
     /// Frees the log before a request waits for its space.
@@ -154,11 +172,11 @@ impl Engine {
     }
 
     /// A sync of home to free the log ended.
-    pub(crate) fn freed(&mut self, file: FileIx, failed: bool) {
+    pub(crate) fn freed(&mut self, file: FileIx, failed: Option<ErrorKind>) {
         self.cache.files[file].logged.freeing = false;
-        if failed {
-            let retry_at = self.clock + self.config.retry_delay;
-            self.journal_mut().retry_at = retry_at;
+        if let Some(kind) = failed {
+            self.not_freed(kind);
+            self.fail_held_back(kind);
         }
     }
 

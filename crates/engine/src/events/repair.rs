@@ -238,8 +238,7 @@ impl Engine {
             }
             Err(kind) => {
                 self.stats.sync_errors += 1;
-                let retry_at = now + self.config.retry_delay;
-                self.journal_mut().retry_at = retry_at;
+                self.not_freed(kind);
                 self.fail_held_back(kind);
             }
         }

@@ -307,8 +307,8 @@ impl Engine {
             SyncFor::Write(request) => self.reply(request, Reply::Written(result)),
             SyncFor::All(request) => self.one_file_synced(request, sync.error),
             SyncFor::Freeze { .. } => self.flushed_for_freeze(file, result),
-            SyncFor::Checkpoint => self.checkpointed(file, result.is_err()),
-            SyncFor::Freeing => self.freed(file, result.is_err()),
+            SyncFor::Checkpoint => self.checkpointed(file, sync.error),
+            SyncFor::Freeing => self.freed(file, sync.error),
         }
     }
 

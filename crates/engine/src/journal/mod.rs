@@ -12,6 +12,7 @@ pub(crate) mod behind;
 pub(crate) mod logged;
 pub(crate) mod names;
 pub(crate) mod recorded;
+pub(crate) mod refused;
 pub(crate) mod settled;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use crate::journal::behind::Behind;
 use crate::journal::logged::Logged;
 use crate::journal::names::Names;
 use crate::journal::recorded::Recorded;
+use crate::journal::refused::Refused;
 use crate::place::FileIx;
 use crate::time::Time;
 
@@ -60,6 +62,8 @@ pub(crate) struct FileJournal {
     pub(crate) ahead_events: u64,
     /// No checkpoint is tried before this time.
     pub(crate) retry_at: Time,
+    /// Home refuses what would free the log.
+    pub(crate) refused: Option<Refused>,
 }
 
 impl FileJournal {
@@ -98,6 +102,7 @@ impl FileJournal {
             cost: CostModel::new(1, 1),
             ahead_events: 0,
             retry_at: Time::ZERO,
+            refused: None,
         }
     }
 

@@ -8,8 +8,10 @@ use weir_log::Lsn;
 use weir_names::tree::{Change, HomeError, Standing, Tree, Until};
 use weir_names::{NodeId, Place};
 
+use crate::errno::Errno;
 use crate::inodes::Inodes;
 use crate::write_behind::log::{Logged, Unlogged};
+use crate::write_behind::refusing::PATIENCE;
 use crate::write_behind::state::{State, WriteBehind};
 use crate::write_behind::workers::Job;
 
@@ -293,10 +295,15 @@ impl WriteBehind {
     /// As [`WriteBehind::wait_for_log`], while home is expected to free the log.
     ///
     /// # Errors
-    /// Home's, if it refuses everything.
+    /// Home's, if it refuses everything, or the data for which the log is kept.
     pub(crate) fn wait_for_log_of_home(&self) -> Result<(), HomeError> {
         self.wait_for_log();
-        self.lock().refusing.hopeless(Instant::now()).map_or(Ok(()), Err)
+        let state = self.lock();
+        let of_data = || {
+            let kind = state.log.as_ref()?.shard.log_is_refused(PATIENCE)?;
+            Some(HomeError::Refused(Errno::from(kind).code()))
+        };
+        state.refusing.hopeless(Instant::now()).or_else(of_data).map_or(Ok(()), Err)
     }
 
     /// Somebody waits for home: what home is to get is committed now.

@@ -1,0 +1,57 @@
+//! Whether home refuses what would free the log.
+
+use std::time::Duration;
+
+use crate::error::ErrorKind;
+use crate::time::Time;
+
+/// Home refused data, or a sync of it, that would have freed the log, and the tail has not moved since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    first: Time,
+    last: Time,
+    kind: ErrorKind,
+}
+
+impl Refused {
+    /// After one more refusal.
+    pub(crate) fn again(before: Option<Refused>, kind: ErrorKind, now: Time) -> Option<Refused> {
+        match kind {
+            // Room is made sooner or later, by people.
+            ErrorKind::NoSpace | ErrorKind::QuotaExceeded => before,
+            _ => {
+                Some(Refused { first: before.map_or(now, |before| before.first), last: now, kind })
+            }
+        }
+    }
+
+    /// The last error, if home has refused for `patience`, and was asked within that time.
+    pub(crate) fn lasting(self, patience: Duration, now: Time) -> Option<ErrorKind> {
+        let is_lasting = self.last.since(self.first) >= patience;
+        (is_lasting && now.since(self.last) <= patience).then_some(self.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn one_refusal_says_nothing_and_neither_do_those_of_long_ago() {
+        let start = Time::from_millis(5);
+        let once = Refused::again(None, ErrorKind::Io, start).unwrap();
+        assert_eq!(once.lasting(PATIENCE, start + PATIENCE), None);
+        let again = Refused::again(Some(once), ErrorKind::Stale, start + PATIENCE).unwrap();
+        assert_eq!(again.lasting(PATIENCE, start + PATIENCE), Some(ErrorKind::Stale));
+        assert_eq!(again.lasting(PATIENCE, start + PATIENCE * 3), None);
+    }
+
+    #[test]
+    fn a_full_home_is_waited_for() {
+        for kind in [ErrorKind::NoSpace, ErrorKind::QuotaExceeded] {
+            assert!(Refused::again(None, kind, Time::ZERO).is_none());
+        }
+    }
+}
