@@ -2,7 +2,6 @@
 //! beside those of data.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome};
 use weir_log::{Lsn, Record};
@@ -141,9 +140,9 @@ impl Shard {
     }
 
     /// See [`weir_engine::Engine::log_is_refused`].
-    pub fn log_is_refused(&self, patience: Duration) -> Option<ErrorKind> {
+    pub fn log_is_refused(&self) -> Option<ErrorKind> {
         let now = self.core.now();
-        self.core.lock().engine.log_is_refused(patience, now)
+        self.core.lock().engine.log_is_refused(now)
     }
 
     /// Names should be settled at home, to free the log.

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // What is missing fails the test.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
@@ -29,8 +29,8 @@ struct Rig {
     requests: u64,
     /// Reads of the log fail.
     unreadable: bool,
-    /// Writes to this file's home fail, and syncs of it.
-    failing: Option<FileId>,
+    /// Writes to these files' homes fail, and syncs of them.
+    failing: BTreeSet<FileId>,
     /// What is written home from the log fails only when the file is synced: it goes through the page cache.
     redo_is_cached: bool,
     now: Time,
@@ -87,7 +87,7 @@ impl Rig {
             replies: BTreeMap::new(),
             requests: 0,
             unreadable: false,
-            failing: None,
+            failing: BTreeSet::new(),
             redo_is_cached: false,
             now: Time::from_nanos(1_000_000_000),
         };
@@ -238,7 +238,7 @@ impl Rig {
                 self.engine.log_read(io, result, self.now);
             }
             Output::Redo { file, identity, from, until, .. } => {
-                let failing = self.failing == Some(file) && !self.redo_is_cached;
+                let failing = self.failing.contains(&file) && !self.redo_is_cached;
                 let home = self.homes.get_mut(&file).expect("a known file");
                 let report = replay(&mut Disk(&self.log), from, Some(&mut Redo { identity, home }));
                 assert!(report.expect("the log is whole").end >= until, "all of it was read");
@@ -256,7 +256,7 @@ impl Rig {
     fn finish_command(&mut self, command: Command) {
         let home = self.homes.get_mut(&command.file()).expect("a known file");
         let io = command.io();
-        let failing = self.failing == Some(command.file());
+        let failing = self.failing.contains(&command.file());
         let completion = match command {
             Command::Write { .. } if failing => Completion::Written { result: Err(ErrorKind::Io) },
             Command::Sync { .. } if failing => Completion::Synced { result: Err(ErrorKind::Io) },
@@ -508,7 +508,7 @@ fn what_does_not_get_home_keeps_its_records() {
     let mut rig = Rig::new(2, 1000, 4 << 20, 384 << 10);
     rig.start_write(1, 0, &data(0, 400));
     assert_eq!(rig.sync(1), Ok(()));
-    rig.failing = Some(FileId(1));
+    rig.failing.insert(FileId(1));
     let capacity = rig.stats().log_capacity_bytes;
     let mut page = 0;
     while rig.stats().log_used_bytes <= capacity / 2 {
@@ -526,7 +526,7 @@ fn what_does_not_get_home_keeps_its_records() {
     let stats = rig.stats();
     assert!(stats.destage_errors > 1 && stats.dirty_pages == 1, "it was tried");
     assert!(stats.log_used_bytes > capacity / 2, "the first record is the oldest");
-    rig.failing = None;
+    rig.failing.clear();
     while rig.stats().dirty_pages > 0 {
         rig.tick();
     }
@@ -538,14 +538,14 @@ fn a_file_does_not_leave_before_its_records_are_void() {
     let mut rig = Rig::new(1, 10, 4 << 20, 16 << 20);
     rig.start_write(1, 0, b"logged");
     assert_eq!(rig.sync(1), Ok(()));
-    rig.failing = Some(FileId(1));
+    rig.failing.insert(FileId(1));
     rig.engine.detach(FileId(1), rig.now);
     rig.finish_all();
     for _ in 0..3 {
         rig.tick();
         assert!(rig.engine.is_attached(FileId(1)), "opened again, it is known to have records");
     }
-    rig.failing = None;
+    rig.failing.clear();
     let records = rig.stats().log_records;
     while rig.engine.is_attached(FileId(1)) {
         rig.tick();
@@ -658,9 +658,9 @@ fn one_sync_of_a_files_home_is_under_way_at_a_time() {
         assert_eq!(syncs_in_flight(&rig), 1);
     }
     // Linux tells one of them of the error.
-    rig.failing = Some(FileId(1));
+    rig.failing.insert(FileId(1));
     rig.finish_one();
-    rig.failing = None;
+    rig.failing.clear();
     rig.finish_all();
     for request in requests {
         assert_eq!(rig.synced(request), Err(Error::Home(ErrorKind::Io)));
@@ -677,17 +677,26 @@ fn one_sync_of_a_files_home_is_under_way_at_a_time() {
 
 #[test]
 fn syncs_of_a_dead_home_fail_also_when_the_log_is_full() {
-    syncs_fail_when_the_log_is_full(false);
+    syncs_when_the_log_is_full(false, false);
 }
 
 #[test]
 fn they_do_so_too_if_only_syncs_of_home_say_that_it_is_dead() {
-    syncs_fail_when_the_log_is_full(true);
+    syncs_when_the_log_is_full(true, false);
 }
 
-fn syncs_fail_when_the_log_is_full(redo_is_cached: bool) {
+#[test]
+fn a_full_log_waits_for_a_home_that_is_away_for_a_moment() {
+    syncs_when_the_log_is_full(false, true);
+    syncs_when_the_log_is_full(true, true);
+}
+
+/// Home fails, for good or for a moment. The second file is synced, and the log has no room for what supersedes
+/// its record.
+fn syncs_when_the_log_is_full(redo_is_cached: bool, is_back_soon: bool) {
     const N: usize = 6000;
-    let mut rig = Rig::new(1, N, 64 << 10, 256 << 10);
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let mut rig = Rig::new(2, N, 64 << 10, 256 << 10);
     rig.redo_is_cached = redo_is_cached;
     let mut expected = rig.homes[&FileId(1)].clone();
     let mut nth = 0;
@@ -698,13 +707,15 @@ fn syncs_fail_when_the_log_is_full(redo_is_cached: bool) {
         assert!(nth < 3 * N, "the log is never full");
         rig.start_write(1, offset, &data)
     };
-    while rig.stats().log_used_bytes < rig.stats().log_capacity_bytes / 16 * 15 {
+    while rig.stats().log_used_bytes < rig.stats().log_capacity_bytes / 2 {
         match write(&mut rig) {
             Some(_) => rig.finish_all(),
             None => _ = rig.finish_one(),
         }
     }
-    rig.failing = Some(FileId(1));
+    rig.failing.extend([FileId(1), FileId(2)]);
+    assert_eq!(rig.start_write(2, 0, &[1; PAGE]), None);
+    assert_eq!(rig.sync(2), Ok(()), "it is in the log");
     // Until pages are held back, since the log has no room for what supersedes its records.
     while rig.stats().log_redos == 0 {
         if write(&mut rig).is_some() {
@@ -713,26 +724,34 @@ fn syncs_fail_when_the_log_is_full(redo_is_cached: bool) {
         rig.finish_one();
     }
     rig.finish_all();
-    let request = rig.start_sync(1);
+    assert_eq!(rig.start_write(2, 0, &[2; PAGE]), None);
+    let began = rig.now;
+    let request = rig.start_sync(2);
     rig.finish_all();
-    for _ in 0..50 {
-        if rig.replies.contains_key(&request) {
-            break;
-        }
+    let is_answered = |rig: &Rig| rig.replies.contains_key(&request);
+    while !is_answered(&rig) && rig.now < began + PATIENCE / 2 {
         rig.tick();
     }
-    assert_eq!(rig.synced(request), Err(Error::Home(ErrorKind::Io)));
-    // What waits for room in the log learns of it, too.
-    let patience = Duration::from_secs(2);
-    let until = rig.now + patience * 2;
-    while rig.now < until {
+    assert!(!is_answered(&rig), "{:?}", rig.synced(request));
+    assert_eq!(rig.engine.log_is_refused(rig.now), None);
+    if is_back_soon {
+        rig.failing.clear();
+    }
+    while !is_answered(&rig) && rig.now < began + PATIENCE * 2 {
         rig.tick();
     }
-    assert_eq!(rig.engine.log_is_refused(patience, rig.now), Some(ErrorKind::Io));
-    rig.failing = None;
+    if is_back_soon {
+        assert_eq!(rig.synced(request), Ok(()));
+    } else {
+        assert_eq!(rig.synced(request), Err(Error::Home(ErrorKind::Io)));
+        // What waits for room in the log learns of it, too.
+        assert_eq!(rig.engine.log_is_refused(rig.now), Some(ErrorKind::Io));
+    }
+    rig.failing.clear();
     assert_eq!(rig.sync_all(), Ok(()));
     assert!(rig.homes[&FileId(1)] == expected, "home differs");
-    assert_eq!(rig.engine.log_is_refused(patience, rig.now), None, "the log is freed");
+    assert_eq!(rig.homes[&FileId(2)][..PAGE], [2; PAGE]);
+    assert_eq!(rig.engine.log_is_refused(rig.now), None, "the log is freed");
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Engine {
             log.home = None;
             log.shared.home_synced(result.is_ok());
             if let Err(kind) = result {
-                self.not_freed(kind);
+                self.cannot_be_freed(kind);
                 self.lose_home(kind);
             }
         }

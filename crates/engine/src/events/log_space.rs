@@ -1,12 +1,10 @@
 //! Space in the log: files are brought home in time so that the tail can advance.
 
-use std::time::Duration;
-
 use crate::command::{Durability, LogCommand, Output};
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::journal::logged::Logged;
-use crate::journal::refused::Refused;
+use crate::journal::refused::{Refused, is_lack_of_space};
 use crate::place::FileIx;
 use crate::time::Time;
 use crate::waiters::sync::SyncFor;
@@ -16,6 +14,10 @@ const FREED_SHARE: u64 = 16;
 
 /// Files brought home at once to free the log.
 const CHECKPOINTS_MAX: usize = 8;
+
+/// A home that has refused for so many pauses between retries what would free the log is not waited for. A lost connection is
+/// mostly there again by then.
+const PATIENCE_PAUSES: u32 = 20;
 
 impl Engine {
     /// Whether a file that is being detached has records that must be freed first; starts to free them.
@@ -67,16 +69,25 @@ impl Engine {
 
     /// Home refused what would have freed the log: it is asked again after a pause.
     pub(crate) fn not_freed(&mut self, kind: ErrorKind) {
-        let now = self.clock;
-        let retry_at = now + self.config.retry_delay;
+        let (now, pause) = (self.clock, self.config.retry_delay);
         let log = self.journal_mut();
-        log.retry_at = retry_at;
-        log.refused = Refused::again(log.refused, kind, now);
+        log.retry_at = now + pause;
+        log.refused = Refused::again(log.refused, kind, now, pause * PATIENCE_PAUSES);
     }
 
-    /// The error of a home that has refused for this time or longer whatever would have freed the log; `None` also if home was
-    /// not asked lately, or has no space.
-    pub fn log_is_refused(&self, patience: Duration, now: Time) -> Option<ErrorKind> {
+    /// As [`Engine::not_freed`], where nothing else is tried in this pause. Syncs do not wait any longer for room in the log if
+    /// home has refused for long. A home that is away for a moment is waited for; that it is full is said at once.
+    pub(crate) fn cannot_be_freed(&mut self, kind: ErrorKind) {
+        self.not_freed(kind);
+        if is_lack_of_space(kind) || self.log_is_refused(self.clock).is_some() {
+            self.fail_held_back(kind);
+        }
+    }
+
+    /// The error of a home that has long refused (20 s, by default) what would have freed the log; `None` also if home was not
+    /// asked lately, or has no space.
+    pub fn log_is_refused(&self, now: Time) -> Option<ErrorKind> {
+        let patience = self.config.retry_delay * PATIENCE_PAUSES;
         self.journal.as_ref()?.refused?.lasting(patience, now)
     }
 
@@ -175,8 +186,7 @@ impl Engine {
     pub(crate) fn freed(&mut self, file: FileIx, failed: Option<ErrorKind>) {
         self.cache.files[file].logged.freeing = false;
         if let Some(kind) = failed {
-            self.not_freed(kind);
-            self.fail_held_back(kind);
+            self.cannot_be_freed(kind);
         }
     }
 

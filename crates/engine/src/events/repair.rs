@@ -238,8 +238,7 @@ impl Engine {
             }
             Err(kind) => {
                 self.stats.sync_errors += 1;
-                self.not_freed(kind);
-                self.fail_held_back(kind);
+                self.cannot_be_freed(kind);
             }
         }
         self.end_waits_for_repair(file, result.err());

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::error::ErrorKind;
 use crate::time::Time;
 
-/// Home refused data, or a sync of it, that would have freed the log, and the tail has not moved since.
+/// Home refused data, or a sync of it, that would have freed the log, and the tail has not moved since. Refusals are one after the
+/// other without a gap of `patience` or more: home may have been well in between, and was not asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     first: Time,
@@ -15,14 +16,17 @@ pub(crate) struct Refused {
 
 impl Refused {
     /// After one more refusal.
-    pub(crate) fn again(before: Option<Refused>, kind: ErrorKind, now: Time) -> Option<Refused> {
-        match kind {
-            // Room is made sooner or later, by people.
-            ErrorKind::NoSpace | ErrorKind::QuotaExceeded => before,
-            _ => {
-                Some(Refused { first: before.map_or(now, |before| before.first), last: now, kind })
-            }
+    pub(crate) fn again(
+        before: Option<Refused>,
+        kind: ErrorKind,
+        now: Time,
+        patience: Duration,
+    ) -> Option<Refused> {
+        if is_lack_of_space(kind) {
+            return None;
         }
+        let before = before.filter(|before| now.since(before.last) <= patience);
+        Some(Refused { first: before.map_or(now, |before| before.first), last: now, kind })
     }
 
     /// The last error, if home has refused for `patience`, and was asked within that time.
@@ -32,26 +36,44 @@ impl Refused {
     }
 }
 
+/// Room is made sooner or later, by people.
+pub(crate) fn is_lack_of_space(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NoSpace | ErrorKind::QuotaExceeded)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
+    fn refused(before: Option<Refused>, kind: ErrorKind, now: Time) -> Option<Refused> {
+        Refused::again(before, kind, now, PATIENCE)
+    }
+
     #[test]
     fn one_refusal_says_nothing_and_neither_do_those_of_long_ago() {
         let start = Time::from_millis(5);
-        let once = Refused::again(None, ErrorKind::Io, start).unwrap();
+        let once = refused(None, ErrorKind::Io, start).unwrap();
         assert_eq!(once.lasting(PATIENCE, start + PATIENCE), None);
-        let again = Refused::again(Some(once), ErrorKind::Stale, start + PATIENCE).unwrap();
+        let again = refused(Some(once), ErrorKind::Stale, start + PATIENCE).unwrap();
         assert_eq!(again.lasting(PATIENCE, start + PATIENCE), Some(ErrorKind::Stale));
         assert_eq!(again.lasting(PATIENCE, start + PATIENCE * 3), None);
     }
 
     #[test]
+    fn two_refusals_with_a_long_time_between_them_are_not_one() {
+        let once = refused(None, ErrorKind::Io, Time::ZERO);
+        let later = Time::ZERO + PATIENCE * 2;
+        assert_eq!(refused(once, ErrorKind::Io, later).unwrap().lasting(PATIENCE, later), None);
+    }
+
+    #[test]
     fn a_full_home_is_waited_for() {
         for kind in [ErrorKind::NoSpace, ErrorKind::QuotaExceeded] {
-            assert!(Refused::again(None, kind, Time::ZERO).is_none());
+            assert!(refused(None, kind, Time::ZERO).is_none());
+            let before = refused(None, ErrorKind::Io, Time::ZERO);
+            assert!(refused(before, kind, Time::ZERO).is_none());
         }
     }
 }

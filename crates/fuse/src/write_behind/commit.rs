@@ -11,7 +11,6 @@ use weir_names::{NodeId, Place};
 use crate::errno::Errno;
 use crate::inodes::Inodes;
 use crate::write_behind::log::{Logged, Unlogged};
-use crate::write_behind::refusing::PATIENCE;
 use crate::write_behind::state::{State, WriteBehind};
 use crate::write_behind::workers::Job;
 
@@ -300,7 +299,7 @@ impl WriteBehind {
         self.wait_for_log();
         let state = self.lock();
         let of_data = || {
-            let kind = state.log.as_ref()?.shard.log_is_refused(PATIENCE)?;
+            let kind = state.log.as_ref()?.shard.log_is_refused()?;
             Some(HomeError::Refused(Errno::from(kind).code()))
         };
         state.refusing.hopeless(Instant::now()).or_else(of_data).map_or(Ok(()), Err)
