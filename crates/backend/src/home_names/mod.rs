@@ -37,7 +37,7 @@ use links::Links;
 pub use execute::HomeCommand;
 pub(crate) use links::FUSE_SUPER_MAGIC;
 pub use list::{Cursor, DirEntry, open_directory};
-pub(crate) use parking::PARKING;
+pub(crate) use parking::{PARKING, keep};
 pub use status::{Status, read_link};
 pub use system::{folds_names, is_plain, space};
 pub use xattrs::{Value, get_xattr, list_xattrs};

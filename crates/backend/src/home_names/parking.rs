@@ -23,6 +23,9 @@ pub(crate) const PARKING: &str = "parked";
 /// Before the name of an inode that was made there, and had no other name yet.
 const NEW: &[u8] = b"new-";
 
+/// Before the name of an inode that was renamed there, and has no number in the log of names, which has failed.
+const UNLOGGED: &[u8] = b"unlogged-";
+
 /// Before the name of what a daemon left there that was killed.
 const LEFT: &[u8] = b"left-";
 
@@ -57,9 +60,20 @@ impl HomeNames {
         OsStr::from_bytes(&[NEW, name].concat()).to_owned()
     }
 
-    /// Whether this is the name of what was kept when a mount began.
+    /// The name of an inode that is renamed there after the log of names has failed, and that the log does not know, from its
+    /// name there as another: that could be the name of one that the log knows.
+    pub fn parked_unlogged(name: &[u8]) -> OsString {
+        OsStr::from_bytes(&[UNLOGGED, name].concat()).to_owned()
+    }
+
+    /// Whether this is the name of what was kept.
     pub(crate) fn is_kept(name: &[u8]) -> bool {
         name.starts_with(LEFT)
+    }
+
+    /// Whether this is the name of what the log does not know, and that somebody may need.
+    pub(crate) fn is_unlogged(name: &[u8]) -> bool {
+        name.starts_with(UNLOGGED)
     }
 
     /// Puts away what is parked when a mount begins. Says how much was kept.
@@ -102,7 +116,7 @@ fn open(own: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Renames what was left to the first name that is free.
-fn keep(parking: &OwnedFd, name: &[u8]) -> io::Result<()> {
+pub(crate) fn keep(parking: &OwnedFd, name: &[u8]) -> io::Result<()> {
     let mut number = 1_u64;
     loop {
         let to = [LEFT, number.to_string().as_bytes()].concat();

@@ -43,7 +43,7 @@ use weir_log::{Identity, Lsn};
 use weir_names::tree::{Change, Kind, Part, Tree};
 use weir_names::{NodeId, Place};
 
-use crate::home_names::{HomeNames, open_directory};
+use crate::home_names::{HomeNames, keep, open_directory};
 use crate::identity::Naming;
 use executor::Executor;
 use inodes::{Finding, Inodes, names_in};
@@ -241,7 +241,8 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// What is parked is found by its name. What is not known is of no use any more: it is removed, if nothing is in it.
+    /// What is parked is found by its name. What is not known is removed if nothing is in it, and kept otherwise: the log may
+    /// have failed before it was parked, so that it knows nothing of it, or not which inode it is.
     fn find_parked(&mut self) -> io::Result<()> {
         let Some(parking) = self.executor.inodes.known_parking()? else { return Ok(()) };
         for name in names_in(open_directory(parking.as_fd())?)? {
@@ -255,15 +256,19 @@ impl<'a> Recovery<'a> {
                 self.tree.found_parked(node);
                 continue;
             }
-            let by_name = self.executor.inodes.whereabouts().is_some();
-            if HomeNames::is_kept(&name) || by_name && !seen.is_empty()? {
-                // Nobody knows whose it is: the next mount keeps it.
+            if HomeNames::is_kept(&name) {
                 continue;
             }
-            let is_directory = seen.kind()?.is_directory();
-            let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            if let Err(error) = unlinkat(&parking, name, flags) {
-                tracing::warn!("what is left in '.weir/parked' was not removed: {error}");
+            let put_away = if HomeNames::is_unlogged(&name) || !seen.is_empty()? {
+                // Its name may be needed for a node of the log.
+                keep(&parking, &name)
+            } else {
+                let is_directory = seen.kind()?.is_directory();
+                let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                unlinkat(&parking, name, flags).map_err(io::Error::from)
+            };
+            if let Err(error) = put_away {
+                tracing::warn!("what is left in '.weir/parked' was not put away: {error}");
             }
         }
         Ok(())

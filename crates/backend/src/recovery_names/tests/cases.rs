@@ -94,7 +94,7 @@ fn what_is_parked_is_put_into_its_place_or_removed() {
     fs::write(source.path("target"), "old").unwrap();
     fs::write(parked.join("node-a"), "").unwrap();
     fs::write(parked.join("node-b"), "of home").unwrap();
-    fs::write(parked.join("node-c"), "nobody's").unwrap();
+    fs::write(parked.join("node-c"), "").unwrap();
     fs::create_dir(parked.join("node-d")).unwrap();
     let log = Log::default()
         .known(11, Kind::File, source.handle(".weir/parked/node-b"))
@@ -108,6 +108,30 @@ fn what_is_parked_is_put_into_its_place_or_removed() {
     assert!(source.names(".weir/parked").is_empty());
     assert_eq!((source.metadata("target").ino(), recovered.counts.made), (made, 0));
     assert_eq!(fs::read_to_string(source.path("after")).unwrap(), "of home");
+}
+
+#[test]
+fn what_is_parked_and_has_data_is_kept_unless_it_is_known() {
+    let Some(source) = Source::new() else { return };
+    let parked = source.path(".weir/parked");
+    fs::create_dir(&parked).unwrap();
+    fs::write(source.path("target"), "old").unwrap();
+    // The log has failed before it had the identity of the first, and it does not know the second.
+    fs::write(parked.join("node-a"), "of a file that was made").unwrap();
+    fs::write(parked.join("node-c"), "not logged").unwrap();
+    fs::write(parked.join("unlogged-node-a"), "").unwrap();
+    let log = Log::default()
+        .known(14, Kind::File, source.handle("target"))
+        .make(10, at(1, "new"), Kind::File)
+        .rename(10, at(1, "new"), at(1, "target"), Some(14));
+    let recovered = log.recover_all(&source);
+    assert_eq!((source.names("."), recovered.counts.made), (vec!["target".to_owned()], 1));
+    let kept = source.names(".weir/parked");
+    assert_eq!(kept, ["left-1", "left-2", "left-3"]);
+    let content = |name: &String| fs::read_to_string(parked.join(name)).unwrap();
+    let mut contents: Vec<String> = kept.iter().map(content).collect();
+    contents.sort();
+    assert_eq!(contents, ["", "not logged", "of a file that was made"]);
 }
 
 #[test]

@@ -127,15 +127,17 @@ fn what_is_parked_is_the_node_of_its_name_whatever_is_in_it() {
 }
 
 #[test]
-fn what_is_parked_and_not_known_is_removed_if_nothing_is_in_it() {
+fn what_is_parked_and_not_known_is_removed_only_if_nothing_is_in_it() {
     let Some(source) = Source::with(&[]) else { return };
     fs::create_dir(source.path(".weir/parked")).unwrap();
-    for (name, content) in [("node-b", ""), ("node-c", "content"), ("left-1", "")] {
+    for (name, content) in
+        [("node-b", ""), ("node-c", "content"), ("left-1", ""), ("unlogged-node-a", "")]
+    {
         fs::write(source.path(".weir/parked").join(name), content).unwrap();
     }
     let log = Log::default().make(10, at(1, "file"), Kind::File);
     log.recover_by(&source, Finding::Names);
-    assert_eq!(source.names(".weir/parked"), ["left-1", "node-c"]);
+    assert_eq!(source.names(".weir/parked"), ["left-1", "left-2", "left-3"]);
 }
 
 #[test]
