@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -98,20 +98,30 @@ except OSError as error:
     "$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" stats.sync_errors stats.destage_errors || true
 }
 
-# A mount with names in a log, in which a rename is durable that home does not have. Then the log fails.
-failing_log() {
+# A mount with names in a log, in which a rename of each of these files is durable. Then the log cannot be written.
+full_log() {
+    local file
     mkdir "$WORK/memory"
     mount -t tmpfs -o size=8M none "$WORK/memory"
     truncate -s 64M "$WORK/memory/image"
     loop=$(losetup --find --show "$WORK/memory/image")
     mount_weir_foreground "$SRC" "$MNT" --names log --dirty-expire 1h --log "$loop"
-    echo first >"$MNT/synced"
     echo first >"$MNT/removed"
+    for file in "$@"; do
+        echo "$file" >"$MNT/synced-$file"
+    done
     "$WEIR" sync "$MNT"
-    mv "$MNT/synced" "$MNT/logged"
+    for file in "$@"; do
+        mv "$MNT/synced-$file" "$MNT/$file"
+    done
     sync "$MNT"
     # The next blocks of the log are holes, and there is no space to fill them.
     dd if=/dev/zero of="$WORK/memory/ballast" bs=4K status=none 2>/dev/null || true
+}
+
+# A mount with names in a log, in which a rename is durable that home may not have. Then the log fails.
+failing_log() {
+    full_log logged
     mkdir "$MNT/directory"
     expect_failure "Input/output error" sync "$MNT/directory"
 }
@@ -129,6 +139,7 @@ expect_as_changed() {
 }
 
 log_is_void() { compgen -G "$SRC/.weir/void-*" >/dev/null; }
+is_parked() { compgen -G "$SRC/.weir/parked/*" >/dev/null; }
 names_are_home() { [ "$(ls "$SRC")" = "$(ls "$MNT")" ]; }
 
 give_back_log() {
@@ -251,6 +262,29 @@ failed-log-no-sync)
     heal
     "$WEIR" recover "$SRC" --log "$loop"
     expect_equal "names at home" "$(ls "$SRC")" "$(printf '%s\n' directory new renamed)"
+    give_back_log
+    ;;
+failed-log-parked)
+    full_log {one,two,three}-{1..100}
+    soon names_are_home || fail "names do not go home"
+    # These changes go home together, when the log fails: a file of each circle is parked there for a moment.
+    python3 - "$MNT" <<'PYTHON'
+import os
+import sys
+
+os.chdir(sys.argv[1])
+for nth in range(1, 101):
+    for old, new in [("one", "free"), ("three", "one"), ("two", "three"), ("free", "two")]:
+        os.rename(f"{old}-{nth}", f"{new}-{nth}")
+PYTHON
+    until is_parked || log_is_void; do sleep 0.001; done
+    kill_daemon
+    is_parked || skip "nothing was parked when the daemon was killed"
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    for file in {one,two,three}-{1..100}; do
+        expect_equal "content" "$(cat "$SRC/$file")" "$file"
+    done
     give_back_log
     ;;
 *) fail "no case $1" ;;

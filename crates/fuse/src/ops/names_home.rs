@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
-use weir_backend::home_names::{HomeCommand, HomeNames, Looked, open_again};
+use weir_backend::home_names::{HomeCommand, Looked, open_again};
 use weir_backend::{Timestamp, error_kind};
 use weir_engine::ErrorKind;
 use weir_log::Lsn;
@@ -285,11 +285,7 @@ impl FileSystem {
     pub(crate) fn directory_of(self: &Arc<Self>, at: &Place) -> Result<Directory, HomeError> {
         if at.parent() == NodeId::PARKING {
             let behind = self.write_behind.as_ref().expect("it is what executes");
-            let logged = behind.logged_parking_name(&self.inodes, at);
-            let name = logged.unwrap_or_else(|| match behind.made_parked().contains(at.name()) {
-                true => HomeNames::parked_as_new(at.name()),
-                false => OsStr::from_bytes(at.name()).to_owned(),
-            });
+            let name = behind.parking_name(&self.inodes, at);
             return Ok(Directory::Parking(self.parking()?, name));
         }
         self.inode_of_tree(at.parent()).map(Directory::Known)

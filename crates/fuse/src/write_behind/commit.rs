@@ -1,8 +1,10 @@
 //! When names are committed to the log, and when home is synced so that the log is not needed for them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
+use weir_backend::home_names::HomeNames;
 use weir_engine::Error;
 use weir_log::Lsn;
 use weir_names::tree::{Change, HomeError, Standing, Tree, Until};
@@ -114,13 +116,22 @@ impl WriteBehind {
         self.lock().log.as_ref().is_some_and(|log| log.failed)
     }
 
-    /// The name that a node has in the parking directory while names are logged: by its number in the log, which recovery
-    /// knows. `None` if they are not.
-    pub(crate) fn logged_parking_name(&self, inodes: &Inodes, at: &Place) -> Option<OsString> {
+    /// The name that a node has in the parking directory: if there is a log of names, by its number there, which recovery
+    /// knows. The tree's own number may be that of another node there.
+    pub(crate) fn parking_name(&self, inodes: &Inodes, at: &Place) -> OsString {
         let mut state = self.lock();
-        let log = state.log.as_mut().filter(|log| !log.failed)?;
-        let number = log.number(inodes, Tree::node_parked_as(at.name())?)?;
-        Some(OsString::from(format!("node-{number:x}")))
+        let mut has_log = false;
+        if let (Some(log), Some(node)) = (&mut state.log, Tree::node_parked_as(at.name())) {
+            if let Some(number) = log.parked_number(inodes, node) {
+                return OsString::from(format!("node-{number:x}"));
+            }
+            has_log = true;
+        }
+        match self.made_parked().contains(at.name()) {
+            true => HomeNames::parked_as_new(at.name()),
+            false if has_log => HomeNames::parked_unlogged(at.name()),
+            false => OsStr::from_bytes(at.name()).to_owned(),
+        }
     }
 
     /// The node that has a number in the log.

@@ -120,22 +120,35 @@ impl NamesLog {
         if node == NodeId::ROOT {
             return Some(NodeId::ROOT.0);
         }
-        if let Some(&number) = self.numbers.get(&node) {
-            return Some(number);
-        }
-        let known = match self.by_path {
-            // Its data is in the log under that number.
-            Some(_) => inodes.get(node).and_then(|inode| inode.file()?.log_node()),
-            None => {
-                identity(inodes, node).and_then(|identity| Some(self.inodes.get(&identity)?.number))
-            }
-        };
-        let number = match known {
+        let number = match self.known_number(inodes, node) {
             Some(known) => known,
             None => self.shard.new_node()?,
         };
         self.numbers.insert(node, number);
         Some(number)
+    }
+
+    /// The number of a node other than the root that has one in the log.
+    fn known_number(&self, inodes: &Inodes, node: NodeId) -> Option<u64> {
+        if let Some(&number) = self.numbers.get(&node) {
+            return Some(number);
+        }
+        match self.by_path {
+            // Its data is in the log under that number.
+            Some(_) => inodes.get(node)?.file()?.log_node(),
+            None => Some(self.inodes.get(&identity(inodes, node)?)?.number),
+        }
+    }
+
+    /// The number under which a node is parked at home: recovery finds it by that. A log that has failed may be replayed, too,
+    /// and gives no more numbers, so that a node is not parked under one name and looked for under another.
+    pub(super) fn parked_number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
+        if !self.failed {
+            return self.number(inodes, node);
+        }
+        let known = self.known_number(inodes, node)?;
+        self.numbers.insert(node, known);
+        Some(known)
     }
 
     /// A record names an inode.
@@ -218,6 +231,9 @@ impl NamesLog {
         kind: &Kind,
         identity: &[u8],
     ) -> Result<Lsn, Unlogged> {
+        if self.failed {
+            return Err(Unlogged::Failed);
+        }
         let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
         let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
         let lsn = self.shard.log_inode(node.file(), identity, &Record::Name(record))?;
