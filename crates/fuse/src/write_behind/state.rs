@@ -161,6 +161,8 @@ pub(crate) struct State {
     pub(super) unnamed_max: usize,
     /// Nodes that were made at home, and whose identities are in the log now.
     pub(super) named: VecDeque<Named>,
+    /// Inodes that the tree does not need any more, to be let go by the threads.
+    pub(super) unneeded: Vec<Arc<Inode>>,
     /// Home is to be asked for its room.
     pub(super) asks_room: bool,
     /// Nodes that an operation is about to change: what the tree knows of them stays.
@@ -257,6 +259,7 @@ impl WriteBehind {
                 unnamed: 0,
                 unnamed_max,
                 named: VecDeque::new(),
+                unneeded: Vec::new(),
                 retried: Instant::now(),
                 resolves_removals: false,
                 resolved_after: None,

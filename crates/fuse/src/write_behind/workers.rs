@@ -20,6 +20,10 @@ use crate::write_behind::state::{Noted, RETRY, State, WriteBehind};
 /// How often old entries are looked for.
 const EXPIRE: Duration = Duration::from_secs(1);
 
+/// Inodes that a thread lets go one after the other. Closing the last descriptor of a removed file frees its blocks, which can take
+/// home's disk a millisecond.
+const LET_GO_AT_ONCE: usize = 16;
+
 /// What a thread is to do next.
 pub(crate) enum Job {
     Command(CommandId, Command),
@@ -100,6 +104,15 @@ impl WriteBehind {
     pub(crate) fn next_job(&self, inodes: &Inodes) -> Option<Job> {
         let mut state = self.lock();
         loop {
+            // Before names are brought home: rmdir(2) does not end while files that were in the directory are being closed.
+            if !state.unneeded.is_empty() {
+                let rest = state.unneeded.len().saturating_sub(LET_GO_AT_ONCE);
+                let let_go = state.unneeded.split_off(rest);
+                if rest > 0 {
+                    self.call_workers(&mut state);
+                }
+                return Some(Job::LetGo(let_go));
+            }
             if state.crew.stopped {
                 return None;
             }
@@ -144,17 +157,16 @@ impl WriteBehind {
             if state.give_times(inodes) {
                 continue;
             }
-            let let_go = state.settle(inodes, self.entry_timeout);
+            let unneeded = state.settle(inodes, self.entry_timeout);
+            let has_unneeded = !unneeded.is_empty();
+            state.unneeded.extend(unneeded);
             let conflicts = state.describe_conflicts(inodes);
             let ready = state.take_ready();
-            if !ready.is_empty() || !let_go.is_empty() || !conflicts.is_empty() {
+            if !ready.is_empty() || has_unneeded || !conflicts.is_empty() {
                 drop(state);
                 conflicts.iter().for_each(|conflict| tracing::warn!("{conflict}"));
                 self.progress.notify_all();
                 ready.into_iter().for_each(|(then, result)| then(result));
-                if !let_go.is_empty() {
-                    return Some(Job::LetGo(let_go));
-                }
                 state = self.lock();
                 continue;
             }
