@@ -12,6 +12,8 @@ mod disk;
 mod document;
 mod engine;
 mod error;
+mod external;
+mod form;
 mod fuse;
 mod fuse_server;
 mod json;
@@ -162,6 +164,7 @@ enum Suite {
     Recovery(recovery::Arguments),
     Lane(lane::Arguments),
     Names(names::Arguments),
+    Sync(external::Arguments),
 }
 
 /// One of the benchmarks on this machine's own disk.
@@ -217,6 +220,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Recovery(arguments) => arguments.run(),
                 Suite::Lane(arguments) => arguments.run(),
                 Suite::Names(arguments) => arguments.run(),
+                Suite::Sync(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::results::{Case, Results};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nbw::run::{command_line, identity};
-use crate::report::machine;
+use crate::report::{Goal, line, machine};
 
 /// The results so far, and where they go.
 pub struct Keeper<'a> {
@@ -45,6 +45,26 @@ impl<'a> Keeper<'a> {
     pub fn add(&mut self, case: Case) -> Result<()> {
         self.results.cases.push(case);
         self.save()
+    }
+
+    /// Ends a run: says what was left out, and which goals were reached. All there is was asked for if it is `whole`.
+    pub fn end(mut self, whole: bool, goals: impl Fn(&Results) -> Vec<Goal>) -> Result<()> {
+        for why in &self.results.passed_over {
+            println!("left out: {why}");
+        }
+        if self.results.cases.is_empty() {
+            return Err(Error::Missing {
+                what: "nothing could be measured".into(),
+                remedy: "see the lines above, or ask for another case or home".into(),
+            });
+        }
+        self.results.complete = whole && self.results.passed_over.is_empty();
+        self.save()?;
+        println!("\nGoals ({:.0} s in all)", self.results.took_seconds);
+        for goal in goals(&self.results) {
+            println!("  {}", line(&goal));
+        }
+        Ok(())
     }
 
     /// Writes the file.

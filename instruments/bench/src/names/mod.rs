@@ -28,15 +28,14 @@ use strum::VariantArray;
 
 use self::home::{Home, Kind};
 use self::perform::{Stand, rounds};
-use self::plan::Form;
 use self::side::SIDES;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::form::{self, Form};
 use crate::lane::keeper::Keeper;
 use crate::lane::results::IO_URING;
 use crate::lane::transport;
 use crate::mount::{require_fuse, weir_program};
 use crate::own_disk::OwnDisk;
-use crate::report::line;
 use crate::stage::{Run, require_root};
 
 /// The name of the suite in its JSON.
@@ -73,7 +72,7 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         require_root("measuring names")?;
         require_fuse()?;
-        let form = if self.quick { plan::QUICK } else { plan::FULL };
+        let form = if self.quick { form::QUICK } else { form::FULL };
         let weir = weir_program(self.own.weir.clone())?;
         let mut left_out = Vec::new();
         let (by, _put_back) = transport::choose(&self.transport, &mut left_out);
@@ -93,7 +92,8 @@ impl Arguments {
         for kind in kinds {
             self.measure(&run, kind, form, &weir, by, &mut keeper)?;
         }
-        self.end(keeper)
+        let whole = self.only.is_empty() && self.home.is_empty();
+        keeper.end(whole, goals::goals)
     }
 
     /// All cases on one home.
@@ -120,26 +120,6 @@ impl Arguments {
                 println!("  {}", table::line(&case));
                 keeper.add(case)?;
             }
-        }
-        Ok(())
-    }
-
-    fn end(&self, mut keeper: Keeper<'_>) -> Result<()> {
-        for why in &keeper.results.passed_over {
-            println!("left out: {why}");
-        }
-        if keeper.results.cases.is_empty() {
-            return Err(Error::Missing {
-                what: "nothing could be measured".into(),
-                remedy: "see the lines above, or ask for another case or home".into(),
-            });
-        }
-        let whole = self.only.is_empty() && self.home.is_empty();
-        keeper.results.complete = whole && keeper.results.passed_over.is_empty();
-        keeper.save()?;
-        println!("\nGoals ({:.0} s in all)", keeper.results.took_seconds);
-        for goal in goals::goals(&keeper.results) {
-            println!("  {}", line(&goal));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::postmark::Postmark;
 use super::shell::{self, Copy, Remove, Untar};
 use super::tree::{Rules, Times};
 use crate::error::Result;
+use crate::form::Form;
 use crate::sqlite_shell;
 use crate::workload::{GitTree, Inserts, Job, Journal, require_git};
 
@@ -21,21 +22,6 @@ const WITHOUT_TIMES: Rules = Rules { times: Times::None, free: &[] };
 /// git's index holds inode numbers and times.
 const CLONED: Rules = Rules { times: Times::None, free: &["clone/.git/index"] };
 const LOOKED_AT: Rules = Rules { times: Times::None, free: &["tree/.git/index"] };
-
-/// How much, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
-    /// As it is called in results.
-    pub name: &'static str,
-    /// Rounds of a case.
-    pub rounds: u32,
-    is_quick: bool,
-}
-
-/// All three homes in less than eight minutes.
-pub const QUICK: Form = Form { name: "quick", rounds: 3, is_quick: true };
-/// Whole numbers of files on every home: more than an hour, most of it on sshfs.
-pub const FULL: Form = Form { name: "full", rounds: 5, is_quick: false };
 
 /// How many of something there are: in the full form, and in the quick one by home.
 struct Counts {
@@ -58,8 +44,8 @@ impl Counts {
 
 const TREE: Counts = Counts { full: 2000, disk: 2000, hdd: 2000, sshfs: 60 };
 const REPOSITORY: Counts = Counts { full: 1000, disk: 500, hdd: 500, sshfs: 40 };
-const SYNCED: Counts = Counts { full: 500, disk: 300, hdd: 30, sshfs: 50 };
-const INSERTS: Counts = Counts { full: 300, disk: 100, hdd: 12, sshfs: 20 };
+const SYNCED: Counts = Counts { full: 500, disk: 300, hdd: 60, sshfs: 50 };
+const INSERTS: Counts = Counts { full: 300, disk: 100, hdd: 30, sshfs: 20 };
 const POOL: Counts = Counts { full: 2000, disk: 1000, hdd: 1000, sshfs: 50 };
 const PACKAGES: Counts = Counts { full: 20_000, disk: 2000, hdd: 2000, sshfs: 200 };
 /// On sshfs alone a million files would take most of a day.
@@ -257,7 +243,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let mut left_out = Vec::new();
         let all: Vec<String> = names().map(str::to_owned).collect();
-        let cells = cells(QUICK, Kind::Sshfs, &all, scratch.path(), &mut left_out).unwrap();
+        let cells =
+            cells(crate::form::QUICK, Kind::Sshfs, &all, scratch.path(), &mut left_out).unwrap();
         let mut found: Vec<_> = cells.iter().map(|cell| cell.name).collect();
         assert_eq!(found.len() + left_out.len(), ENTRIES.len(), "{left_out:?}");
         assert!(found.iter().all(|name| names().any(|known| known == *name)));

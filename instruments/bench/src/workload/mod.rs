@@ -12,6 +12,7 @@
 
 mod build;
 mod calls;
+mod commits;
 mod file_server;
 mod fio;
 mod git_tree;
@@ -27,6 +28,7 @@ mod read_log;
 mod redis;
 #[cfg(test)]
 pub mod scratch;
+mod script;
 mod side_by_side;
 mod slots;
 mod sqlite;
@@ -46,6 +48,7 @@ use crate::error::{Doing, Error, Result};
 
 pub use build::{Build, require as require_build};
 pub use calls::{Call, Calls, Where};
+pub use commits::Commits;
 pub use file_server::{FileServer, Mix};
 pub use fio::{Engine, Fio, job as fio_job, require as require_fio};
 pub use git_tree::{GitTree, git, require as require_git, tree as git_tree, verify as verify_git};
@@ -58,6 +61,7 @@ pub use pgbench::Pgbench;
 pub use postgres::{owner as postgres_owner, require as require_postgres};
 pub use prepared::{Prepared, compare};
 pub use redis::{Redis, require as require_redis};
+pub use script::{Script, require as require_script};
 pub use side_by_side::{Access, SideBySide, WORKLOADS};
 pub use slots::{PREPARED_SEED, Slots};
 pub use sqlite::Sqlite;
@@ -97,6 +101,10 @@ pub enum Workload {
     Redis(Redis),
     /// What git finds changed in a tree of many files.
     GitTree(GitTree),
+    /// git commits.
+    Commits(Commits),
+    /// A script that changes settings.
+    Script(Script),
 }
 
 impl Workload {
@@ -126,6 +134,8 @@ impl Workload {
             (Workload::Fio(one), Workload::Fio(other)) => one.file_bytes == other.file_bytes,
             (Workload::Redis(_), Workload::Redis(_)) => true,
             (Workload::GitTree(one), Workload::GitTree(other)) => one.files == other.files,
+            (Workload::Commits(_), Workload::Commits(_))
+            | (Workload::Script(_), Workload::Script(_)) => true,
             _ => false,
         }
     }
@@ -165,6 +175,8 @@ impl Deref for Workload {
             Workload::Fio(job) => job,
             Workload::Redis(job) => job,
             Workload::GitTree(job) => job,
+            Workload::Commits(job) => job,
+            Workload::Script(job) => job,
         }
     }
 }
