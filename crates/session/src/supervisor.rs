@@ -162,8 +162,8 @@ fn inherited() -> io::Result<Vec<OwnedFd>> {
     Ok(found)
 }
 
-/// Closes the descriptors that the program inherited: somebody outside who reads a pipe to its end must not wait for members that
-/// have closed it.
+/// Closes the supervisor's copies of the descriptors that the program inherited. If it kept them, a reader outside would wait for the end
+/// of a pipe that every member has closed.
 fn detach(session: &Session, inherited: Vec<OwnedFd>) -> io::Result<()> {
     session.is_detached.store(true, Ordering::SeqCst);
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;

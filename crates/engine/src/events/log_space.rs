@@ -15,8 +15,8 @@ const FREED_SHARE: u64 = 16;
 /// Files brought home at once to free the log.
 const CHECKPOINTS_MAX: usize = 8;
 
-/// A home that has refused for so many pauses between retries what would free the log is not waited for. A lost connection is
-/// mostly there again by then.
+/// For how long home may refuse what would free the log before syncs stop waiting for it, in pauses between two tries. A lost
+/// connection has mostly come back by then.
 const PATIENCE_PAUSES: u32 = 20;
 
 impl Engine {
