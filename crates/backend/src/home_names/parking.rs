@@ -60,8 +60,8 @@ impl HomeNames {
         OsStr::from_bytes(&[NEW, name].concat()).to_owned()
     }
 
-    /// The name of an inode that is renamed there after the log of names has failed, and that the log does not know, from its
-    /// name there as another: that could be the name of one that the log knows.
+    /// The name there of an inode that the log does not know, if it is renamed there after the log has failed. Made from its name in
+    /// the tree, and different from the names of all inodes that the log knows.
     pub fn parked_unlogged(name: &[u8]) -> OsString {
         OsStr::from_bytes(&[UNLOGGED, name].concat()).to_owned()
     }
