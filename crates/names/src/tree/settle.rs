@@ -45,6 +45,17 @@ impl Tree {
         }
     }
 
+    /// Notes that a name is as it should be, if it is: that is noted when the next command is asked for, and who waited for it may
+    /// go on before.
+    pub(crate) fn settle_if_home(&mut self, at: &Place) {
+        let is_home = self.entry(at).is_some_and(|entry| {
+            entry.since.is_some() && !entry.busy && !entry.is_dirty() && entry.lsn < self.durable
+        });
+        if is_home {
+            self.is_home(&Part::Entry(at.clone()));
+        }
+    }
+
     /// Home has the attributes that a command set, and the node if the command made it.
     pub(crate) fn attributes_at_home(&mut self, node: NodeId, since: Option<Lsn>) {
         let Some(since) = since else { return };

@@ -193,6 +193,7 @@ impl Tree {
 
     /// Home may have something else under a name that is clean: it is asked again.
     pub fn forget(&mut self, at: &Place) {
+        self.settle_if_home(at);
         let named = self.entry(at).and_then(|entry| entry.wanted);
         // What is known of a node by this name alone would be lost with it.
         let is_needed = named.and_then(|node| self.nodes.get(&node)).is_some_and(|node| {

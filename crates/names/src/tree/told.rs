@@ -12,6 +12,7 @@ use crate::way::Place;
 impl Tree {
     /// Home was changed under a name on which nothing is to be done: it leads there now. The node was introduced.
     pub fn changed_at_home(&mut self, at: &Place, node: Option<NodeId>) {
+        self.settle_if_home(at);
         let is_known = node.is_none_or(|node| self.nodes.contains_key(&node));
         let is_dirty = self.entry(at).is_some_and(|entry| entry.since.is_some() || entry.busy);
         if !is_known || is_dirty || self.directory_mut(at.parent()).is_none() {
@@ -102,7 +103,26 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Change;
+    use crate::tree::{Answer, Change, Standing};
+
+    #[test]
+    fn what_was_done_at_home_counts_before_it_is_noted_that_home_has_what_was_there() {
+        let mut tree = Tree::without_log();
+        let at = Place::new(NodeId::ROOT, b"directory").unwrap();
+        tree.listed(NodeId::ROOT);
+        let (node, kind) = (NodeId(7), Kind::Directory);
+        let attributes = Default::default();
+        tree.apply(Change::Make { node, at: at.clone(), kind, attributes }, Lsn(1));
+        let (id, _) = tree.next_command().unwrap();
+        // Who waits for that goes on before the next command is asked for.
+        tree.ended(id, Ok(Answer::Made(Lsn(0))));
+        assert_eq!(tree.standing_of(&at), Standing::Home);
+        tree.changed_at_home(&at, None);
+        assert_eq!(tree.look_up(NodeId::ROOT, at.name()).flatten(), None);
+        tree.check_invariants();
+        assert!(tree.next_command().is_none());
+        assert_eq!(tree.dirty(), 0);
+    }
 
     #[test]
     fn what_was_done_at_home_is_what_names_lead_to() {
