@@ -519,7 +519,9 @@ impl WriteBehind {
                 // What was set before is here, or home has said it: it was asked later.
                 return Ok((before, said));
             }
-            drop(self.progress.wait_timeout(state, left));
+            if state.tree.are_links_changing(node) {
+                drop(self.progress.wait_timeout(state, left));
+            }
         }
     }
 
@@ -546,7 +548,9 @@ impl WriteBehind {
         // Some file systems count no subdirectories.
         let counts = kind_of(said) != Kind::Directory || said.nlink > 1;
         let is_changing = state.tree.are_links_changing(node);
-        let is_changed = is_changing || self.shown_of(state, node).home != before.home;
+        let now = self.shown_of(state, node);
+        // Home may have got a link, of which nothing is known any more.
+        let is_changed = is_changing || (now.wanted, now.home) != (before.wanted, before.home);
         counts && is_changed && !before.is_whole
     }
 
@@ -928,5 +932,45 @@ fn changed_directories(change: &Change) -> [Option<NodeId>; 2] {
         Change::Rename { from, to, .. } => [Some(from.parent()), Some(to.parent())],
         Change::Exchange { one, other } => [Some(one.1.parent()), Some(other.1.parent())],
         Change::Set { .. } | Change::SetXattr { .. } => [None, None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use weir_names::tree::Answer;
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_home_gets_and_that_is_forgotten_meanwhile_is_counted_once() {
+        let behind = WriteBehind::new(Duration::ZERO, None, 1);
+        let (node, at) = (NodeId(7), Place::new(NodeId::ROOT, b"link").unwrap());
+        {
+            let tree = &mut behind.lock().tree;
+            tree.listed(NodeId::ROOT);
+            tree.introduce(node, Kind::File);
+            tree.apply(Change::Link { node, at: at.clone() }, Lsn(1));
+        }
+        let bring_home = || {
+            let tree = &mut behind.lock().tree;
+            while let Some((id, _)) = tree.next_command() {
+                tree.ended(id, Ok(Answer::Done));
+            }
+            tree.forget(&at);
+        };
+        let status = Status { nlink: 2, ..status_of_a_file() };
+        let ask = || {
+            bring_home();
+            Ok(status)
+        };
+        let (shown, said) = behind.shown_with(node, ask).unwrap();
+        assert_eq!(said.nlink as usize + shown.wanted - shown.home, 2);
+    }
+
+    fn status_of_a_file() -> Status {
+        let program = std::env::current_exe().and_then(std::fs::File::open).unwrap();
+        Status::of(program.as_fd()).unwrap()
     }
 }
