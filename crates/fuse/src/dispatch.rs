@@ -215,7 +215,7 @@ impl Call<'_> {
         }
     }
 
-    fn ioctl(self, handle: u64, command: u32, data: &[u8], len_max: usize) {
+    fn ioctl(self, handle: Option<u64>, command: u32, data: &[u8], len_max: usize) {
         let Call { fs, request, reply } = self;
         fs.control(&request.header.caller, handle, command, data, move |answer| {
             reply.send(answer.map(|message| answer::controlled(&message, len_max)));

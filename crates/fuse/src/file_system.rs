@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::fs::FileType;
+use rustix::rand::GetRandomFlags;
 use weir_backend::home_names::{HomeNames, Status, open_root};
 use weir_backend::{HomeFile, shown_path};
 use weir_shard::Shard;
@@ -112,6 +113,8 @@ pub(crate) struct FileSystem {
     pub(crate) write_behind: Option<WriteBehind>,
     /// Device number of SOURCE.
     pub(crate) device: u64,
+    /// Tells this mount from all others, also from later ones of SOURCE.
+    pub(crate) number: [u8; 16],
     /// Names that differ in case alone are known to be different at home.
     pub(crate) tells_case: bool,
 }
@@ -147,6 +150,9 @@ impl FileSystem {
         if let Some(behind) = write_behind.as_ref().filter(|_| !home.are_by_handle()) {
             behind.lock().tree.remember_links();
         }
+        let mut number = [0; 16];
+        // So few bytes are given whole.
+        rustix::rand::getrandom(&mut number, GetRandomFlags::empty())?;
         Ok(FileSystem {
             shard,
             lane,
@@ -164,6 +170,7 @@ impl FileSystem {
             requests: Arc::new(Requests::new()),
             write_behind,
             device: status.device,
+            number,
             tells_case,
         })
     }

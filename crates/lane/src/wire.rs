@@ -32,6 +32,9 @@ pub const ATTACH: u32 = number(2, MESSAGE_BYTES);
 /// ioctl(2): [`Leave`] in; the description is used by the kernel from now on.
 pub const LEAVE: u32 = number(3, MESSAGE_BYTES);
 
+/// ioctl(2), on a regular file or a directory: [`Order`] out. Not of the lane: the C library asks it (`library/weir.c`).
+pub const ORDER: u32 = number(4, MESSAGE_BYTES);
+
 /// A message of an ioctl.
 pub type Message = [u8; MESSAGE_BYTES];
 
@@ -169,6 +172,26 @@ impl Attachment {
             was_attached: word(message, 12) != 0,
         };
         (word(message, 0) == VERSION).then_some(attachment)
+    }
+}
+
+/// The answer to [`ORDER`]: all changes on the mount have one order. On other mounts it is EOPNOTSUPP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// A number that no other mount has.
+    pub mount: [u8; 16],
+}
+
+impl Order {
+    /// What the message begins with: another file system may answer every ioctl.
+    const MARK: [u8; 8] = *b"weirord\x01";
+
+    /// As sent.
+    pub fn encode(&self) -> Message {
+        let mut message = [0; MESSAGE_BYTES];
+        message[..8].copy_from_slice(&Order::MARK);
+        message[8..24].copy_from_slice(&self.mount);
+        message
     }
 }
 

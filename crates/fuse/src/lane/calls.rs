@@ -1,10 +1,10 @@
-//! The ioctls by which programs find the lane, and put open descriptions into it and out of it
-//! ([`weir_lane::wire`]).
+//! The ioctls: by which programs find the lane, and put open descriptions into it and out of it, and by which they recognise a
+//! mount with one order ([`weir_lane::wire`]).
 
 use std::sync::Arc;
 
 use weir_lane::wire::{
-    ATTACH, Attach, Attachment, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message,
+    ATTACH, Attach, Attachment, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message, ORDER, Order,
 };
 
 use crate::credentials::Caller;
@@ -14,16 +14,22 @@ use crate::lane::Lane;
 use crate::open_file::OpenFile;
 
 impl FileSystem {
-    /// ioctl(2) on a regular file: those of the lane, ENOTTY for all others.
+    /// ioctl(2) on a regular file or, without a handle, on a directory: [`ORDER`] on both, those of the lane on files, ENOTTY for
+    /// all others.
     pub(crate) fn control(
         self: &Arc<Self>,
         caller: &Caller,
-        handle: u64,
+        handle: Option<u64>,
         command: u32,
         message: &[u8],
         done: impl FnOnce(Result<Message, Errno>) + Send + 'static,
     ) {
-        let Some(lane) = &self.lane else { return done(Err(Errno::ENOTTY)) };
+        if command == ORDER {
+            return done(self.order());
+        }
+        let (Some(lane), Some(handle)) = (&self.lane, handle) else {
+            return done(Err(Errno::ENOTTY));
+        };
         if ![FIND, ATTACH, LEAVE].contains(&command) {
             return done(Err(Errno::ENOTTY));
         }
@@ -39,6 +45,13 @@ impl FileSystem {
                 self.description_left(&open, Leave::decode(message), answer);
             }
         }
+    }
+
+    fn order(&self) -> Result<Message, Errno> {
+        if !self.shard.is_ordered() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(Order { mount: self.number }.encode())
     }
 
     fn attach(

@@ -152,7 +152,8 @@ pub(crate) enum Operation<'a> {
     },
     SyncDirectory,
     Ioctl {
-        handle: u64,
+        /// `None`: on a directory, which has none.
+        handle: Option<u64>,
         command: u32,
         data: &'a [u8],
         len_max: usize,
@@ -396,9 +397,7 @@ fn write<'a>(mut fixed: Fields<'_>, mut rest: Fields<'a>) -> Result<Operation<'a
 fn ioctl<'a>(mut fixed: Fields<'_>, mut rest: Fields<'a>) -> Result<Operation<'a>, Malformed> {
     let (handle, flags, command) = (fixed.u64()?, fixed.u32()?, fixed.u32()?);
     let (_argument, in_bytes, out_bytes) = (fixed.u64()?, fixed.u32()?, fixed.u32()?);
-    if flags & IOCTL_OF_DIRECTORY != 0 {
-        return Ok(Operation::Ioctl { handle: u64::MAX, command: 0, data: &[], len_max: 0 });
-    }
+    let handle = (flags & IOCTL_OF_DIRECTORY == 0).then_some(handle);
     let data = rest.bytes(in_bytes as usize)?;
     Ok(Operation::Ioctl { handle, command, data, len_max: out_bytes as usize })
 }
@@ -503,6 +502,20 @@ mod tests {
         // Too short for its kind: refused when it is parsed.
         let sent = whole(opcode::WRITE, &[0; 8]);
         assert_eq!(Request::parse(&sent).unwrap().operation().unwrap_err(), Malformed);
+    }
+
+    #[test]
+    fn an_ioctl_of_a_directory_has_no_handle() {
+        for (flags, expected) in [(0, Some(7)), (IOCTL_OF_DIRECTORY, None)] {
+            let fixed = bytes(&[7, pair(flags, 0xc040_5704), 0, pair(2, 64)]);
+            let request = Request::new(header(opcode::IOCTL, 32 + 2), &fixed, b"12").unwrap();
+            let Ok(Operation::Ioctl { handle, command, data, len_max }) = request.operation()
+            else {
+                panic!("not an ioctl");
+            };
+            assert_eq!((handle, command), (expected, 0xc040_5704));
+            assert_eq!((data, len_max), (&b"12"[..], 64));
+        }
     }
 
     #[test]
