@@ -16,8 +16,8 @@
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
 #   make lint       formatting, clippy, the documentation's links, dependencies, and checks of the repository itself
-#   make install    the weir command and the library of 'weir run' below PREFIX (/usr/local), and mount(8)'s helper
-#                   in SBINDIR (/sbin); DESTDIR respected
+#   make install    the weir command, the library of 'weir run', and the C library and its header below PREFIX (/usr/local), and
+#                   mount(8)'s helper in SBINDIR (/sbin); DESTDIR respected
 #   make setup      only the set-up: system packages, Rust components, test suites
 
 SHELL := /bin/bash
@@ -28,6 +28,7 @@ SBINDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(PREFIX)/sbin)
 BENCH_DIR ?= target/bench
 WEIR := target/release/weir
 PRELOAD := target/release/libweir_preload.so
+LIBRARY := target/release/libweir.a
 BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
@@ -38,6 +39,13 @@ all: build
 
 build:
 	$(CARGO) build --release -p weir -p weir-preload -p weir-bench
+
+# The C library of weir.h. -fPIC: for programs of any kind, and libraries.
+$(LIBRARY): library/weir.c library/weir.h
+	mkdir -p $(@D)
+	$(CC) -O2 -g -fPIC -pthread -Wall -Wextra -c -o $(@:.a=.o) library/weir.c
+	rm -f $@
+	$(AR) rcs $@ $(@:.a=.o)
 
 # The profile of all tests, as tests/run builds it.
 checked:
@@ -130,14 +138,17 @@ lint:
 	scripts/check-circles
 
 # The link below SBINDIR is what mount(8) runs for `SOURCE MOUNTPOINT fuse.weir OPTIONS` in /etc/fstab.
-install: build
+install: build $(LIBRARY)
 	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
 	install -D -m 755 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
+	install -D -m 644 $(LIBRARY) $(DESTDIR)$(PREFIX)/lib/libweir.a
+	install -D -m 644 library/weir.h $(DESTDIR)$(PREFIX)/include/weir.h
 	mkdir -p $(DESTDIR)$(SBINDIR)
 	ln -sf $(PREFIX)/bin/weir $(DESTDIR)$(SBINDIR)/mount.fuse.weir
 
 uninstall:
 	rm -f $(DESTDIR)$(SBINDIR)/mount.fuse.weir $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
+	rm -f $(DESTDIR)$(PREFIX)/lib/libweir.a $(DESTDIR)$(PREFIX)/include/weir.h
 	rmdir $(DESTDIR)$(PREFIX)/lib/weir 2>/dev/null || true
 
 clean:
