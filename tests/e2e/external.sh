@@ -39,8 +39,9 @@ watch() {
     need_command python3
     if [ "$load" = redis ]; then need_command redis-server; fi
     rm -f "$WORK/seen"
-    mkdir "$SRC/data"
     mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M 2>>"$DAEMON_LOG"
+    mkdir "$MNT/data"
+    sync "$MNT/data"
     python3 "$OBSERVED" observe "$load" "$MNT/data" "$WORK/seen" "$@" 2>"$WORK/said" &
     observer=$!
     soon filled_or_ended "$WORK/seen" "$observer" || fail "$load: the observer sees nothing"
@@ -54,7 +55,7 @@ filled_or_ended() { [ -s "$1" ] || ended "$2"; }
 recover_and_check() {
     local status=0
     wait "$observer" || true
-    "$WEIR" recover "$SRC" >"$WORK/recovered"
+    "$WEIR" recover "$SRC" >"$WORK/recovered" || fail "SOURCE cannot be recovered"
     SUM=$(python3 "$OBSERVED" check "$1" "$SRC/data" "$WORK/seen") || status=$?
     rm -r "$SRC/data"
     return "$status"
@@ -191,7 +192,7 @@ counter-cut)
         sleep "0.$((RANDOM % 6))"
         seen=$(cat "$WORK/seen")
         "$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
-        mount_after_cut 2>/dev/null
+        mount_after_cut 2>>"$DAEMON_LOG"
         wait "$observer" || true
         "$WEIR" recover "$SRC" >"$WORK/recovered"
         kept=$((10#$(cat "$SRC/count")))
@@ -285,10 +286,10 @@ script | pipe | keys | redis | status)
         "$BENCH" disk cut --dir "$DISK" --seed "$seed" >/dev/null
         # Whatever leaves from now on, the observer still sees.
         sleep 0.1
-        mount_after_cut 2>/dev/null
+        mount_after_cut 2>>"$DAEMON_LOG"
         recover_and_check "$load" || fail "$SUM"
         seen_all=$((seen_all + SUM))
-        umount "$SRC"
+        umount_soon "$SRC"
     done
     stop_disk
     counts "$rounds power cuts, $seen_all numbers seen"
