@@ -2,7 +2,10 @@
 # `weir run --sync external`: a sync returns at once, and what leaves the program waits until it is durable. An observer outside keeps
 # what it saw; after kill -9 of the daemon, and after power cuts, all of it is explained by what is recovered. Each way in which
 # something leaves a program waits for one commit, and what stays inside for none. A commit that fails kills the session.
-# cases: ways promises outcomes counter counter-cut sqlite failure
+# The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
+# power is cut 50 times. Without a session and with their syncs taken away, the same observer finds that something is lost.
+# cases: ways promises outcomes counter counter-cut sqlite failure script pipe keys redis status broken
+# long-cases: script-cut pipe-cut keys-cut redis-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -10,6 +13,7 @@ need_root
 weir_only
 
 LEAVING="$REPO/tests/e2e/support/leaving.py"
+OBSERVED="$REPO/tests/e2e/support/observed.py"
 COMMIT=(--order all --commit 5m)
 
 external() {
@@ -27,6 +31,35 @@ kill_daemon() {
 
 # Whoever reads `seen` afterwards finds the last line that the observer saw.
 observe() { python3 "$LEAVING" observe "$WORK/seen" timeout -s KILL 60 "$WEIR" run --sync external -- "$@"; }
+
+# watch LOAD COMMAND...: mounts, and starts an observer of the load, which COMMAND runs; returns some time after the observer saw something.
+watch() {
+    local load=$1
+    shift
+    need_command python3
+    if [ "$load" = redis ]; then need_command redis-server; fi
+    rm -f "$WORK/seen"
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M 2>>"$DAEMON_LOG"
+    mkdir "$MNT/data"
+    sync "$MNT/data"
+    python3 "$OBSERVED" observe "$load" "$MNT/data" "$WORK/seen" "$@" 2>"$WORK/said" &
+    observer=$!
+    soon filled_or_ended "$WORK/seen" "$observer" || fail "$load: the observer sees nothing"
+    [ -s "$WORK/seen" ] || fail "$load: the observer has ended: $(cat "$WORK/said")"
+    sleep "0.$(printf %03d $((RANDOM % 400)))"
+}
+
+filled_or_ended() { [ -s "$1" ] || ended "$2"; }
+
+# What the observer saw up to its end is held against what is recovered: SUM is how much that was. Status 3 if it is not explained.
+recover_and_check() {
+    local status=0
+    wait "$observer" || true
+    "$WEIR" recover "$SRC" >"$WORK/recovered" || fail "SOURCE cannot be recovered"
+    SUM=$(python3 "$OBSERVED" check "$1" "$SRC/data" "$WORK/seen") || status=$?
+    rm -r "$SRC/data"
+    return "$status"
+}
 
 case ${1:?} in
 ways)
@@ -159,7 +192,7 @@ counter-cut)
         sleep "0.$((RANDOM % 6))"
         seen=$(cat "$WORK/seen")
         "$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
-        mount_after_cut 2>/dev/null
+        mount_after_cut 2>>"$DAEMON_LOG"
         wait "$observer" || true
         "$WEIR" recover "$SRC" >"$WORK/recovered"
         kept=$((10#$(cat "$SRC/count")))
@@ -229,5 +262,53 @@ failure)
     expect_equal "status" "$status" 74
     ! pgrep -f "sleep 4321$" >/dev/null || fail "the session lives on"
     umount_weir "$MNT"
+    ;;
+script | pipe | keys | redis | status)
+    rounds=${WEIR_ROUNDS:-10}
+    if [ -n "$LONG" ]; then rounds=${WEIR_ROUNDS:-200}; fi
+    seen_all=0
+    for _ in $(seq "$rounds"); do
+        watch "$1" timeout -s KILL 60 "$WEIR" run --sync external --
+        kill_daemon
+        recover_and_check "$1" || fail "$SUM"
+        seen_all=$((seen_all + SUM))
+    done
+    counts "$rounds kills, $seen_all numbers seen"
+    ;;
+*-cut)
+    load=${1%-cut}
+    rounds=${WEIR_ROUNDS:-50}
+    start_disk none 512M ext4
+    seen_all=0
+    for seed in $(seq "$rounds"); do
+        mount "$DISK_DEVICE" "$SRC"
+        watch "$load" timeout -s KILL 60 "$WEIR" run --sync external --
+        "$BENCH" disk cut --dir "$DISK" --seed "$seed" >/dev/null
+        # Whatever leaves from now on, the observer still sees.
+        sleep 0.1
+        mount_after_cut 2>>"$DAEMON_LOG"
+        recover_and_check "$load" || fail "$SUM"
+        seen_all=$((seen_all + SUM))
+        umount_soon "$SRC"
+    done
+    stop_disk
+    counts "$rounds power cuts, $seen_all numbers seen"
+    ;;
+broken)
+    need_command cc
+    # So that a kill loses little, and not all.
+    COMMIT=(--order all --commit 100ms)
+    cc -shared -fPIC -o "$WORK/no_sync.so" "$SUPPORT/no_sync.c"
+    for load in script pipe keys redis status; do
+        for round in {1..200}; do
+            status=0
+            watch "$load" timeout -s KILL 60 env "LD_PRELOAD=$WORK/no_sync.so"
+            kill_daemon
+            recover_and_check "$load" || status=$?
+            [ "$status" = 0 ] || break
+        done
+        expect_equal "$load without a session: what the check of kill $round says ($SUM)" "$status" 3
+        echo "$load: kill $round: $SUM"
+    done
     ;;
 esac

@@ -70,6 +70,9 @@ enum Task {
         /// Where to work. A directory of its own is made in it and removed at the end.
         #[arg(long, value_name = "WORKDIR")]
         dir: PathBuf,
+        /// Only this scene.
+        #[arg(long)]
+        scene: Option<demo::Scene>,
     },
     /// Run benchmarks and hold the figures against the goals.
     #[command(subcommand)]
@@ -201,9 +204,9 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> Result<()> {
     match task {
-        Task::Demo { weir, dir } => {
+        Task::Demo { weir, dir, scene } => {
             cleanup::watch_signals().doing("watch signals for", &dir)?;
-            demo::run(&mount::weir_program(weir)?, &dir)
+            demo::run(&mount::weir_program(weir)?, &dir, scene)
         }
         Task::Run(suite) => {
             cleanup::watch_signals().doing("watch signals for", Path::new("this program"))?;

@@ -39,3 +39,21 @@ pub struct Comparison {
     /// Writers that waited for a page on Weir's side.
     pub blocked: u64,
 }
+
+/// A program that syncs, on either side.
+pub struct Session {
+    /// Rows of either side.
+    pub rows: u64,
+    /// Rows per second straight on the directory.
+    pub straight: f64,
+    /// Rows per second in the session.
+    pub session: f64,
+    /// Syncs that the program made, the same on both sides.
+    pub syncs: u64,
+    /// Commits that lines of the session waited for.
+    pub commits: u64,
+    /// Lines that were printed in the sessions, up to the kill.
+    pub printed: u64,
+    /// Rows in the database after the recovery.
+    pub kept: u64,
+}

@@ -1,5 +1,6 @@
 //! The demo: the same programs straight on a directory and through a mount of one, side by side,
-//! then every byte compared. The second scene ([`network`]) is in a directory behind a network.
+//! then every byte compared. The second scene ([`network`]) is in a directory behind a network, the third ([`session`])
+//! is a program that syncs.
 //!
 //! Both directories are on the same disk and start equal and cold. The sides take turns, so that
 //! whatever else the machine does meets both. Nothing is read from the mount when comparing: what
@@ -8,11 +9,15 @@
 mod comparison;
 mod network;
 mod screen;
+mod session;
 mod sqlite;
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use strum::VariantArray;
 
 use crate::cold::{free_bytes, make_cold, make_file};
 use crate::error::{Doing, Error, Result};
@@ -34,9 +39,31 @@ const STEPS_A_ROUND_MAX: u32 = 6000;
 const ROUND_TIME: Duration = Duration::from_secs(2);
 const TRANSACTIONS_A_ROUND: u64 = 60;
 
-/// Runs the demo with its files in `dir`. An error if anything failed or a byte differs.
-pub fn run(weir: &Path, dir: &Path) -> Result<()> {
+/// A part of the demo, with a directory of its own that is gone before the next begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, VariantArray)]
+pub enum Scene {
+    /// Small writes and SQLite on files that are not in memory.
+    Cold,
+    /// Files made and saved behind a network.
+    Network,
+    /// A program that syncs, in a session.
+    Session,
+}
+
+/// Runs the demo, or one scene of it, with its files in `dir`. An error if anything failed or a byte differs.
+pub fn run(weir: &Path, dir: &Path, only: Option<Scene>) -> Result<()> {
     check_needs(weir)?;
+    for scene in Scene::VARIANTS.iter().filter(|scene| only.is_none_or(|only| only == **scene)) {
+        match scene {
+            Scene::Cold => cold(weir, dir),
+            Scene::Network => network::run(weir, dir),
+            Scene::Session => session::run(weir, dir),
+        }?;
+    }
+    Ok(())
+}
+
+fn cold(weir: &Path, dir: &Path) -> Result<()> {
     let start = Instant::now();
     fs::create_dir_all(dir).doing("create", dir)?;
     let bytes_of = |file_bytes| 2 * (file_bytes + DATABASE_BYTES);
@@ -65,9 +92,7 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
     compared += plan.verify(&files.home.data, steps)?;
     compared += sqlite::verify(&files.plain.database, &files.home.database)?;
     screen::verdict(compared, start.elapsed());
-    // The next scene has a directory of its own in the same place.
-    drop(space);
-    network::run(weir, dir)
+    Ok(())
 }
 
 fn check_needs(weir: &Path) -> Result<()> {

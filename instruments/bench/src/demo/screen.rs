@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::io;
 use std::time::Duration;
 
-use super::comparison::{Comparison, Side};
+use super::comparison::{Comparison, Session, Side};
 use super::sqlite::{INSERTS, UPDATES};
 use crate::error::Error;
 use crate::measure::{show_count, show_us};
@@ -156,6 +156,39 @@ pub fn network(
 /// In the place of the second scene.
 pub fn no_network(why: &Error) {
     println!("\nThe second scene, a directory behind a network, is left out: {why}");
+}
+
+/// After the third scene.
+pub fn session(figures: &Session) {
+    head(&format!(
+        "A session: SQLite adds {} rows, each synced, and prints a line after each",
+        show_count(figures.rows)
+    ));
+    let note = times(1.0 / figures.straight, 1.0 / figures.session);
+    let per_second = |rows: f64| show_count(rows as u64);
+    row("rows per second", per_second(figures.straight), per_second(figures.session), &note);
+    row("syncs that the program waited for", show_count(figures.syncs), "0".into(), "");
+    row("commits that a line waited for", "-".into(), show_count(figures.commits), "");
+    println!(
+        "  Under 'weir run --sync external' a sync returns at once, and a printed line waits until all that was synced\n  \
+         before it is durable."
+    );
+    if figures.session < figures.straight {
+        println!(
+            "  Slower here: this disk syncs sooner than calls go through a session. See docs/results/sync.md."
+        );
+    }
+    println!(
+        "  Then the daemon was killed (kill -9) in the middle of it, and SOURCE recovered. All {} lines that were\n  \
+         printed are in the database, which has {} rows.",
+        show_count(figures.printed),
+        show_count(figures.kept)
+    );
+}
+
+/// In the place of the third scene.
+pub fn no_session(why: &Error) {
+    println!("\nThe third scene, a program that syncs in a session, is left out: {why}");
 }
 
 /// After the comparison.
