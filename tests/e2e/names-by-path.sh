@@ -2,17 +2,24 @@
 # Files with several names, and without one, where SOURCE knows a file by the name alone by which it was opened (sshfs): a file
 # that lost its names while it was open is written home, one that was closed since is not wanted any more, so that the log is
 # freed; by another name a file has its content and size at once;
-# one that is open by a name that it lost gets further names.
-# cases: open closed size link
+# one that is open by a name that it lost gets further names. A file of which no name is known gets one and loses that: it has its
+# former one, what was written to it, and a link.
+# cases: open closed size link second
 # homes: sshfs
-# homes-cases: open closed size link
+# homes-cases: open closed size link second
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
 weir_only
 
-mount_weir "$SRC" "$MNT" --names log --memory 16M --log-size 1M --dirty-expire 1s
+options=()
+if [ "$1" = second ]; then
+    mkdir "$SRC/former" "$SRC/second"
+    touch "$SRC"/former/{1..5}
+    options=(-o entry_timeout=1,attr_timeout=1)
+fi
+mount_weir "$SRC" "$MNT" "${options[@]}" --names log --memory 16M --log-size 1M --dirty-expire 1s
 timeout --signal=KILL 100 python3 - "$MNT" "$SRC" "$1" "$WEIR" <<'EOT' || fail "the program failed, or waits for ever: $("$WEIR" status "$MNT" | grep -E '^  (log|errors)')"
 import os, subprocess, sys, time
 
@@ -85,6 +92,23 @@ elif case == "link":
     for name in "two-again", "four":
         with open(f"{source}/{name}", "rb") as file:
             assert file.read() == b"content", name
+elif case == "second":
+    files = {name: os.open(f"{mount}/former/{name}", os.O_RDWR) for name in os.listdir(f"{mount}/former")}
+    # Until their names are forgotten.
+    time.sleep(5)
+    for name, at in files.items():
+        os.link(f"/proc/self/fd/{at}", f"{mount}/second/{name}", src_dir_fd=at, follow_symlinks=True)
+    subprocess.run([weir, "sync", mount], check=True)
+    for name, at in files.items():
+        os.pwrite(at, b"written", 0)
+        os.close(at)
+        os.unlink(f"{mount}/second/{name}")
+        assert os.stat(f"{mount}/former/{name}").st_nlink == 1, f"{name}: links"
+    subprocess.run([weir, "sync", mount], check=True)
+    for root in mount, source:
+        for name in files:
+            with open(f"{root}/former/{name}", "rb") as file:
+                assert file.read() == b"written", f"{root}, {name}"
 else:
     for turn in range(10):
         one, two = f"{turn}-one", f"{turn}-two"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-again created-and-synced
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -286,6 +286,59 @@ PYTHON
         expect_equal "content" "$(cat "$SRC/$file")" "$file"
     done
     give_back_log
+    ;;
+failed-log-again)
+    failing_log
+    soon log_is_void || fail "nothing notes that the failed log must not be replayed"
+    # What is made with set-group-ID goes home at once, where these names have been removed just now.
+    touch "$MNT/directory/"{made,linked}
+    soon names_are_home || fail "names do not go home after the log has failed"
+    python3 - "$MNT/directory" <<'PYTHON'
+import os
+import sys
+import time
+
+os.chdir(sys.argv[1])
+os.umask(0)
+for name in "made", "linked":
+    os.unlink(name)
+time.sleep(1)
+os.close(os.open("made", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o2654))
+at = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o654)
+os.link(f"/proc/self/fd/{at}", "linked", src_dir_fd=at, follow_symlinks=True)
+os.close(at)
+# The kernel asks for them again.
+time.sleep(1.2)
+for name in "made", "linked":
+    os.stat(name)
+assert sorted(os.listdir(".")) == ["linked", "made"], os.listdir(".")
+PYTHON
+    soon names_are_home || fail "names do not go home after the log has failed"
+    kill_daemon
+    give_back_log
+    ;;
+created-and-synced)
+    # The disk is taken as it is after the fsync of a directory, before ext4 writes by itself.
+    need_command mkfs.ext4
+    # With room for all that the tree may have.
+    loop_filesystem "$WORK/image" 800M "$SRC" mkfs.ext4 -qF -N 120000
+    mount -o remount,commit=300 "$SRC"
+    mkdir "$SRC/directory"
+    sync -f "$SRC"
+    mount_weir_foreground "$SRC" "$MNT" --names log --log "$WORK/log" --log-size 16M
+    # The log has these. Files with set-group-ID are made at home at once.
+    mkdir "$MNT/directory/inside"
+    touch "$MNT/directory/inside/logged"
+    sync "$MNT/directory/inside" "$MNT/directory"
+    python3 -c 'import os, sys; os.umask(0); os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o2654)' "$MNT/directory/inside/home"
+    sync "$MNT/directory/inside"
+    cp --sparse=always "$WORK/image" "$WORK/kept"
+    kill_daemon
+    umount_soon "$SRC"
+    mount -o loop "$WORK/kept" "$SRC"
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "what was synced" "$(ls "$SRC/directory/inside")" $'home\nlogged'
+    umount "$SRC"
     ;;
 *) fail "no case $1" ;;
 esac

@@ -625,6 +625,8 @@ fn lay_shown(shown: &Shown, attributes: &mut Attributes) {
         (true, _) if nlink == 1 => 1,
         (true, true) => 2 + wanted,
         (false, true) => *wanted,
+        // Home does not count the links of a file (sshfs).
+        (false, false) if nlink < *home => *wanted,
         (_, false) => (nlink + wanted).saturating_sub(*home),
     };
     attributes.nlink = u32::try_from(links).unwrap_or(u32::MAX);

@@ -19,7 +19,7 @@ use weir_backend::{Changing, error_kind};
 use weir_engine::Durability;
 use weir_names::command::SetTime;
 use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused, Until};
-use weir_names::{NodeId, Place};
+use weir_names::{NodeId, Place, Way};
 
 use crate::attr::{self, moment, timestamp};
 use crate::credentials::Caller;
@@ -34,6 +34,9 @@ use crate::write_behind::{Awaited, Unchanged, WriteBehind};
 
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
 const READ_MAX: usize = 4096;
+
+/// How often a directory is read that is changed at home meanwhile. Then its names are asked for one by one.
+const READS_MAX: usize = 8;
 
 /// The data of a larger file may have to go home for a sync, and its name before that.
 const COMMIT_SOON_BYTES: u64 = 256 << 10;
@@ -321,20 +324,28 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let node = directory.node();
         behind.listers.used(node);
-        if !behind.begin_reading(&self.inodes, node) {
-            return Ok(());
+        for _ in 0..READS_MAX {
+            if !behind.begin_reading(&self.inodes, node) {
+                break;
+            }
+            let before = behind.changes_at_home();
+            let Some(found) = self.read_names(directory, READ_MAX, || true)? else {
+                behind.is_large(node);
+                break;
+            };
+            let mut state = behind.lock();
+            if behind.changes_at_home() != before {
+                // A name may have been made there since, which was not found.
+                continue;
+            }
+            for (at, looked) in &found {
+                self.found_at_home(&mut state.tree, at, looked);
+            }
+            state.tree.listed(node);
+            drop(state);
+            behind.was_read(node);
+            break;
         }
-        let Some(found) = self.read_names(directory, READ_MAX, || true)? else {
-            behind.is_large(node);
-            return Ok(());
-        };
-        let mut state = behind.lock();
-        for (at, looked) in &found {
-            self.found_at_home(&mut state.tree, at, looked);
-        }
-        state.tree.listed(node);
-        drop(state);
-        behind.was_read(node);
         Ok(())
     }
 
@@ -778,7 +789,11 @@ impl FileSystem {
         if opened {
             self.release(moved);
         }
-        Ok(logged?)
+        match logged {
+            // The log has failed. Home is given the file's data before its new name.
+            Err(_) if !behind.is_logged() => Ok(()),
+            logged => Ok(logged?),
+        }
     }
 
     /// link(2): the attributes' node is the one linked.
@@ -826,6 +841,24 @@ impl FileSystem {
             return Err(Errno::ESTALE);
         }
         Ok(())
+    }
+
+    /// A file is about to get another name. Where home does not count links (sshfs), the tree is to know the one by which the file is
+    /// reached: the file is gone when no name is known that leads to it.
+    pub(crate) fn know_a_name(self: &Arc<Self>, inode: &Inode) {
+        let Some(behind) = self.write_behind.as_ref().filter(|_| !self.home.are_by_handle()) else {
+            return;
+        };
+        let Some((_, Way::Place(at))) = self.inodes.way(inode.node()) else { return };
+        if behind.lock().tree.wanted_places(inode.node()).next().is_some() {
+            return;
+        }
+        let Ok(directory) = self.inode(at.parent()) else { return };
+        let _known = behind.hold([directory.node()]);
+        self.introduce(behind, &directory);
+        if let Err(error) = self.resolve(behind, &directory, &at) {
+            tracing::debug!("{:?} is not known by {at:?}: {error:?}", inode.node());
+        }
     }
 
     /// Sees to it that the tree knows an inode.

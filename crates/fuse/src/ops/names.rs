@@ -109,6 +109,16 @@ impl FileSystem {
             }
             _ => {}
         }
+        Ok(self.count_at_home(directory, name, to)?.0)
+    }
+
+    /// As [`FileSystem::count_name`], whatever the tree knows. Also returns what home says.
+    fn count_at_home(
+        self: &Arc<Self>,
+        directory: &Arc<Inode>,
+        name: &OsStr,
+        to: Thread,
+    ) -> Result<(Attributes, Status), Errno> {
         let detachments = self.inodes.detachments();
         let changes = self.given.changes();
         let looked = self.look_up(directory, name);
@@ -129,14 +139,17 @@ impl FileSystem {
             _ => self.inodes.detachments() == detachments,
         };
         let inode = match self.inodes.get(node) {
-            None if is_newest => return Ok(Attributes::from_status(node, &looked.status)),
+            None if is_newest => {
+                return Ok((Attributes::from_status(node, &looked.status), looked.status));
+            }
             // It may be this file that the engine has detached since, or this directory in which names were changed since: home
             // was asked before it had all of it.
             None => self.inode(node),
             Some(inode) => Ok(inode),
         };
         let attributes = inode.and_then(|inode| self.attributes(&inode));
-        attributes.inspect_err(|_| self.uncount(node))
+        let attributes = attributes.inspect_err(|_| self.uncount(node))?;
+        Ok((attributes, looked.status))
     }
 
     pub(crate) fn look_up(&self, directory: &Inode, name: &OsStr) -> Result<Looked, Errno> {
@@ -214,6 +227,7 @@ impl FileSystem {
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
         let inode = self.inode(node)?;
+        self.know_a_name(&inode);
         let is_nameless = inode.is_nameless();
         // What was made without a name is known to home alone.
         let linked = if is_nameless { None } else { self.link_behind(node, new) };
@@ -248,16 +262,12 @@ impl FileSystem {
         directory: &Arc<Inode>,
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
-        if let Some(behind) = &self.write_behind {
-            behind.home_is_changed();
-            behind.note_changed_at_home(new.parent);
-            if let (Ok(at), true) = (place(new), self.options.is_elsewhere) {
-                // The directory may have been listed ahead before.
-                behind.lock().tree.forget(&at);
-            }
-        }
-        let entry = self.count_name(directory, new.name, Thread::ANY);
-        entry.inspect_err(|_| self.reclaimer.drop_name(new.parent, new.name))
+        // The tree may know yet that there was nothing.
+        let entry = self.count_at_home(directory, new.name, Thread::ANY);
+        let entry = entry.inspect_err(|_| self.reclaimer.drop_name(new.parent, new.name));
+        let (attributes, status) = entry?;
+        self.tell_tree(new, Some((attributes.node, &status)));
+        Ok(attributes)
     }
 
     /// Whether a name leads to Weir's own directory: its own name, or another name that home treats as equal.

@@ -292,7 +292,7 @@ impl FileSystem {
     }
 
     fn create_file(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         directory: &Arc<Inode>,
         name: &OsStr,
@@ -305,7 +305,10 @@ impl FileSystem {
         let known = self.look_at_created(&data, directory, name);
         let known = known.inspect_err(|_| self.reclaimer.drop_name(directory.node(), name));
         let (looked, path) = known?;
-        Ok(self.count_created(path, data, &looked))
+        let inode = self.count_created(path, data, &looked);
+        let new = Place { parent: directory.node(), name };
+        self.tell_tree(new, Some((inode.node(), &looked.status)));
+        Ok(inode)
     }
 
     fn count_created(&self, path: OwnedFd, data: OwnedFd, looked: &Looked) -> Arc<Inode> {
