@@ -19,7 +19,7 @@ use weir_backend::{Changing, error_kind};
 use weir_engine::Durability;
 use weir_names::command::SetTime;
 use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused, Until};
-use weir_names::{NodeId, Place, Way};
+use weir_names::{NodeId, Place};
 
 use crate::attr::{self, moment, timestamp};
 use crate::credentials::Caller;
@@ -413,7 +413,7 @@ impl FileSystem {
     }
 
     /// What a name leads to, as programs see it. Asks home if the tree does not know.
-    fn resolve(
+    pub(crate) fn resolve(
         self: &Arc<Self>,
         behind: &WriteBehind,
         directory: &Inode,
@@ -843,26 +843,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// A file is about to get another name. Where home does not count links (sshfs), the tree is to know the one by which the file is
-    /// reached: the file is gone when no name is known that leads to it.
-    pub(crate) fn know_a_name(self: &Arc<Self>, inode: &Inode) {
-        let Some(behind) = self.write_behind.as_ref().filter(|_| !self.home.are_by_handle()) else {
-            return;
-        };
-        let Some((_, Way::Place(at))) = self.inodes.way(inode.node()) else { return };
-        if behind.lock().tree.wanted_places(inode.node()).next().is_some() {
-            return;
-        }
-        let Ok(directory) = self.inode(at.parent()) else { return };
-        let _known = behind.hold([directory.node()]);
-        self.introduce(behind, &directory);
-        if let Err(error) = self.resolve(behind, &directory, &at) {
-            tracing::debug!("{:?} is not known by {at:?}: {error:?}", inode.node());
-        }
-    }
-
     /// Sees to it that the tree knows an inode.
-    fn introduce(&self, behind: &WriteBehind, inode: &Inode) {
+    pub(crate) fn introduce(&self, behind: &WriteBehind, inode: &Inode) {
         let mut state = behind.lock();
         if state.tree.kind(inode.node()).is_none() {
             let kind = inode.status().map_or(Kind::File, |status| attr::kind_of(&status));

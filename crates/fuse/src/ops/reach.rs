@@ -111,4 +111,22 @@ impl FileSystem {
         }
         Ok(Start::Opened(fd, status))
     }
+
+    /// A file is about to get another name. Where home does not count links (sshfs), the tree is to know the one by which the file is
+    /// reached: the file is gone when no name is known that leads to it.
+    pub(crate) fn know_a_name(self: &Arc<Self>, inode: &Inode) {
+        let Some(behind) = self.write_behind.as_ref().filter(|_| !self.home.are_by_handle()) else {
+            return;
+        };
+        let Some((_, Way::Place(at))) = self.inodes.way(inode.node()) else { return };
+        if behind.lock().tree.wanted_places(inode.node()).next().is_some() {
+            return;
+        }
+        let Ok(directory) = self.inode(at.parent()) else { return };
+        let _known = behind.hold([directory.node()]);
+        self.introduce(behind, &directory);
+        if let Err(error) = self.resolve(behind, &directory, &at) {
+            tracing::debug!("{:?} is not known by {at:?}: {error:?}", inode.node());
+        }
+    }
 }
