@@ -82,15 +82,14 @@ EOF
 set-group-ID-is-removed)
     need_root
     chmod 755 "$WORK"
-    loop_filesystem "$WORK/image" 64M "$WORK/ext4" mkfs.ext4 -q
-    chmod 777 "$WORK/ext4"
-    mkdir "$WORK/ext4/src" "$WORK/ext4/beside"
-    mount_weir "$WORK/ext4/src" "$MNT" --allow-other
     cat >"$WORK/change.py" <<'EOF'
 import os, sys
 way, path = sys.argv[1:]
 if way == "truncate":
     os.truncate(path, 1)
+    sys.exit()
+if way == "chown":
+    os.chown(path, -1, 4321)
     sys.exit()
 file = os.open(path, os.O_RDWR)
 if way == "write":
@@ -100,29 +99,40 @@ elif way == "append":
 else:
     os.posix_fallocate(file, 0, 10000)
 EOF
-    for mode in 2666 2676 6666 6777; do
-        for way in write append truncate fallocate; do
-            for who in outside member; do
-                groups=--clear-groups
-                if [ "$who" = member ]; then groups=--groups=4321; fi
-                for directory in "$WORK/ext4/beside" "$MNT"; do
-                    file=$directory/$mode-$way-$who
-                    echo text >"$file"
-                    chown 0:4321 "$file"
-                    chmod "$mode" "$file"
-                    setpriv --reuid=nobody --regid=nogroup "$groups" --inh-caps=-all \
-                        python3 "$WORK/change.py" "$way" "$file"
+    # In the smaller one changes of names and attributes go to SOURCE at once.
+    for size in 64M 800M; do
+        loop_filesystem "$WORK/image" "$size" "$WORK/ext4" mkfs.ext4 -qF -N 120000
+        chmod 777 "$WORK/ext4"
+        mkdir "$WORK/ext4/src" "$WORK/ext4/beside"
+        mount_weir "$WORK/ext4/src" "$MNT" --allow-other
+        for mode in 2666 2676 6666 6777; do
+            for way in write append truncate fallocate chown; do
+                for who in outside member; do
+                    groups=--clear-groups
+                    owner=root
+                    if [ "$way" = chown ]; then owner=nobody; fi
+                    if [ "$who" = member ]; then groups=--groups=4321; fi
+                    for directory in "$WORK/ext4/beside" "$MNT"; do
+                        file=$directory/$mode-$way-$who
+                        echo text >"$file"
+                        chown "$owner:4321" "$file"
+                        chmod "$mode" "$file"
+                        setpriv --reuid=nobody --regid=nogroup "$groups" --inh-caps=-all \
+                            python3 "$WORK/change.py" "$way" "$file"
+                    done
                 done
             done
         done
+        for file in "$WORK"/ext4/beside/*; do
+            name=$(basename "$file")
+            expect_equal "mode after $name" "$(stat -c %a "$MNT/$name")" "$(stat -c %a "$file")"
+        done
+        expect_equal "mode of a file written by somebody outside its group" "$(stat -c %a "$MNT/2666-write-outside")" 666
+        expect_equal "mode of a file whose owner is not in its group" "$(stat -c %a "$MNT/2666-chown-outside")" 666
+        umount_weir "$MNT"
+        umount "$WORK/ext4"
+        rm "$WORK/image"
     done
-    for file in "$WORK"/ext4/beside/*; do
-        name=$(basename "$file")
-        expect_equal "mode after $name" "$(stat -c %a "$MNT/$name")" "$(stat -c %a "$file")"
-    done
-    expect_equal "mode of a file written by somebody outside its group" "$(stat -c %a "$MNT/2666-write-outside")" 666
-    umount_weir "$MNT"
-    umount "$WORK/ext4"
     ;;
 many-directories)
     need_root

@@ -86,13 +86,13 @@ impl FileSystem {
         // The owner first: changing it clears setuid, which a new mode may set.
         let owner = SetAttributes { size: None, atime: None, mtime: None, ..set };
         let times = SetAttributes { atime: set.atime, mtime: set.mtime, ..Default::default() };
-        if let Err(errno) = self.set_some(&inode, &owner) {
+        if let Err(errno) = self.set_some(caller, &inode, &owner) {
             return done(Err(errno));
         }
-        let fs = Arc::clone(self);
+        let (fs, of) = (Arc::clone(self), *caller);
         let finish = move |inode: &Arc<Inode>, resized: Result<(), Errno>| {
             resized?;
-            fs.set_some(inode, &times)?;
+            fs.set_some(&of, inode, &times)?;
             fs.attributes(inode)
         };
         match set.size {
@@ -104,12 +104,17 @@ impl FileSystem {
     }
 
     /// Sets all but the size: where names are written back, later at home.
-    fn set_some(self: &Arc<Self>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<(), Errno> {
-        if self.set_behind(inode, set)? {
+    fn set_some(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<(), Errno> {
+        if self.set_behind(caller, inode, set)? {
             return Ok(());
         }
         let _changing = self.shard.change_home();
-        self.set_owner(inode, set)?;
+        self.set_owner(caller, inode, set)?;
         self.set_mode(inode, set)?;
         self.set_times(inode, set)?;
         if SetAttributes::default() != (SetAttributes { size: None, ..*set }) {
@@ -119,12 +124,25 @@ impl FileSystem {
         Ok(())
     }
 
-    fn set_owner(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
+    fn set_owner(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: &Inode,
+        set: &SetAttributes,
+    ) -> Result<(), Errno> {
         let SetAttributes { uid, gid, .. } = *set;
         if uid.is_none() && gid.is_none() {
             return Ok(());
         }
-        self.home.execute(NameCommand::SetOwner { inode: inode.path_fd()?, uid, gid })?;
+        let mode = self.mode_after_chown(caller, inode)?;
+        let at_home = inode.path_fd()?;
+        self.home.execute(NameCommand::SetOwner { inode: at_home, uid, gid })?;
+        // Home takes what it would take from the daemon, which may keep more than the program.
+        if let Some(mode) = mode.filter(|_| set.mode.is_none())
+            && inode.status()?.mode & 0o7777 != mode
+        {
+            self.home.execute(NameCommand::SetMode { inode: at_home, mode })?;
+        }
         note_change(inode);
         Ok(())
     }

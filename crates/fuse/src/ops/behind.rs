@@ -879,6 +879,7 @@ impl FileSystem {
     /// chmod(2), chown(2), utimensat(2). Says whether the tree took the change.
     pub(crate) fn set_behind(
         self: &Arc<Self>,
+        caller: &Caller,
         inode: &Arc<Inode>,
         set: &SetAttributes,
     ) -> Result<bool, Errno> {
@@ -902,7 +903,7 @@ impl FileSystem {
         };
         let mut mode = mode.map(|mode| mode & 0o7777);
         if (uid.is_some() || gid.is_some()) && mode.is_none() {
-            mode = self.mode_after_chown(inode)?;
+            mode = self.mode_after_chown(caller, inode)?;
         }
         let mut attributes =
             tree::Attributes { mode, uid, gid, atime: atime.map(time), mtime: mtime.map(time) };
@@ -966,20 +967,6 @@ impl FileSystem {
         }
         let known = behind.lock().tree.links(inode.node()).home;
         inode.status().is_ok_and(|status| status.nlink as usize > known)
-    }
-
-    /// A change of owner takes set-user-ID, and set-group-ID of what a group executes, from all but directories
-    /// (chown(2)).
-    fn mode_after_chown(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Option<u32>, Errno> {
-        if inode.kind() == FileType::Directory {
-            return Ok(None);
-        }
-        let mode = self.attributes(inode)?.mode & 0o7777;
-        let mut without = mode & !libc::S_ISUID;
-        if mode & libc::S_IXGRP != 0 {
-            without &= !libc::S_ISGID;
-        }
-        Ok((without != mode).then_some(without))
     }
 
     /// A node got another name, or a further one.

@@ -5,15 +5,18 @@
 //! extended attribute before each write. The rules are those of the kernel's own file systems
 //! (setattr_should_drop_suidgid): capabilities always go; the bits go unless the program may keep
 //! them (CAP_FSETID), and set-group-ID without group execute stays for members of the file's group.
-//! A change of owner needs nothing here: home's file system removes both itself.
+//! A change of owner takes the bits too, set-user-ID also from programs that may keep it otherwise; home's file system takes
+//! capabilities itself.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 
+use rustix::fs::FileType;
 use weir_backend::home_names::get_xattr;
 use weir_names::command::NameCommand;
-use weir_names::tree::Attributes;
+use weir_names::tree;
 
-use crate::attr;
+use crate::attr::{self, Attributes};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
@@ -85,6 +88,21 @@ impl FileSystem {
         }
     }
 
+    /// The permission bits of anything but a directory after a change of its owner by a program, if they are others then (chown(2)).
+    pub(crate) fn mode_after_chown(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: &Inode,
+    ) -> Result<Option<u32>, Errno> {
+        if inode.kind() == FileType::Directory {
+            return Ok(None);
+        }
+        let Attributes { mode, gid, .. } = self.attributes(inode)?;
+        let mode = mode & 0o7777;
+        let without = unprivileged(mode, || caller.keeps_privileges() || caller.is_in_group(gid));
+        Ok((without != mode).then_some(without))
+    }
+
     /// The permissions that programs see, which home may not have yet.
     fn permissions(&self, inode: &Inode) -> Result<Permissions, Errno> {
         let Some(behind) = &self.write_behind else {
@@ -92,7 +110,7 @@ impl FileSystem {
             return Ok(Permissions { mode: status.mode, gid: status.gid, is_behind: false });
         };
         let (shown, status) = behind.shown_with(inode.node(), || inode.status())?;
-        let Attributes { mode, gid, .. } = shown.attributes.unwrap_or_default();
+        let tree::Attributes { mode, gid, .. } = shown.attributes.unwrap_or_default();
         Ok(Permissions {
             mode: mode.map_or(status.mode, |mode| status.mode & !0o7777 | mode),
             gid: gid.unwrap_or(status.gid),
@@ -106,7 +124,8 @@ impl FileSystem {
         let (Some(behind), Some(home)) = (&self.write_behind, inode.file()) else { return };
         if home.times().take_logged_mtime() && behind.is_logged() {
             let now = attr::now();
-            let attributes = Attributes { mtime: Some(attr::moment(now)), ..Attributes::default() };
+            let attributes =
+                tree::Attributes { mtime: Some(attr::moment(now)), ..Default::default() };
             if let Err(error) = behind.set(&self.inodes, inode, now, attributes) {
                 tracing::debug!("the time of a write was not logged: {error:?}");
             }
@@ -124,7 +143,7 @@ impl FileSystem {
         let (now, mode) = (attr::now(), mode & 0o7777);
         inode.change_made(|status| status.mode = status.mode & libc::S_IFMT | mode);
         inode.note_changed(now);
-        let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+        let attributes = tree::Attributes { mode: Some(mode), ..Default::default() };
         Ok(behind.set(&self.inodes, inode, now, attributes)?)
     }
 }
