@@ -70,8 +70,6 @@ fn needs(opcode: u32) -> Needs {
     Needs { fixed, names, data }
 }
 
-const IOCTL: u32 = 39;
-const IOCTL_OF_DIRECTORY: u32 = 1 << 4;
 const BATCH_FORGET: u32 = 42;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -99,8 +97,7 @@ fn expected(frame: &[u8; FRAME_BYTES], payload: &[u8]) -> Option<Parts> {
         parts.names.push((at..at + len).map(byte).collect());
         at += len + 1;
     }
-    let is_of_directory = opcode == IOCTL && u32_at(fixed, 8) & IOCTL_OF_DIRECTORY != 0;
-    if let Some(data) = needs.data.filter(|_| !is_of_directory) {
+    if let Some(data) = needs.data {
         let len = u32_at(fixed, data) as usize;
         if len > payload_len - at {
             return None;
