@@ -35,7 +35,7 @@ use crate::write_behind::{Awaited, Unchanged, WriteBehind};
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
 const READ_MAX: usize = 4096;
 
-/// How often a directory is read that is changed at home meanwhile. Then its names are asked for one by one.
+/// How often a directory is read if names are changed at home at once meanwhile. After that its names are asked for one by one.
 const READS_MAX: usize = 8;
 
 /// The data of a larger file may have to go home for a sync, and its name before that.

@@ -3,6 +3,8 @@
 //! An inode is found by its handle, or by its place: its last known name, in a directory that is reached in the same
 //! way. The result is the inode only if its identity is the same. Otherwise the kernel gets ESTALE and looks the name up
 //! again.
+//!
+//! Where home does not count links, the tree is told that name before an inode gets another one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -45,8 +45,8 @@ impl Tree {
         }
     }
 
-    /// Notes that a name is as it should be, if it is: that is noted when the next command is asked for, and who waited for it may
-    /// go on before.
+    /// Notes that home has a name as it should be, if that is so. It is noted otherwise only when the next command is asked for; a
+    /// thread that waited for home may go on before that.
     pub(crate) fn settle_if_home(&mut self, at: &Place) {
         let is_home = self.entry(at).is_some_and(|entry| {
             entry.since.is_some() && !entry.busy && !entry.is_dirty() && entry.lsn < self.durable

@@ -114,7 +114,7 @@ mod tests {
         let attributes = Default::default();
         tree.apply(Change::Make { node, at: at.clone(), kind, attributes }, Lsn(1));
         let (id, _) = tree.next_command().unwrap();
-        // Who waits for that goes on before the next command is asked for.
+        // A thread that waits for home goes on now, although no further command was asked for yet.
         tree.ended(id, Ok(Answer::Made(Lsn(0))));
         assert_eq!(tree.standing_of(&at), Standing::Home);
         tree.changed_at_home(&at, None);
