@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-again created-and-synced
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-made failed-log-again created-and-synced
+# homes: sshfs
+# homes-cases: failed-log-parked failed-log-made failed-log-sync failed-log-no-sync
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -98,6 +100,9 @@ except OSError as error:
     "$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" stats.sync_errors stats.destage_errors || true
 }
 
+# What is logged just before the log is full.
+before_full() { :; }
+
 # A mount with names in a log, in which a rename of each of these files is durable. Then the log cannot be written.
 full_log() {
     local file
@@ -114,7 +119,22 @@ full_log() {
     for file in "$@"; do
         mv "$MNT/synced-$file" "$MNT/$file"
     done
+    # Data is logged, too.
+    python3 - "$MNT" "$@" <<'PYTHON'
+import os
+import sys
+
+os.chdir(sys.argv[1])
+for name in sys.argv[2:]:
+    file = os.open(name, os.O_WRONLY)
+    size = os.fstat(file).st_size
+    for turn in "first", "again":
+        os.pwrite(file, f"{name} {turn}\n".encode(), size)
+        os.fsync(file)
+    os.close(file)
+PYTHON
     sync "$MNT"
+    before_full
     # The next blocks of the log are holes, and there is no space to fill them.
     dd if=/dev/zero of="$WORK/memory/ballast" bs=4K status=none 2>/dev/null || true
 }
@@ -140,6 +160,8 @@ expect_as_changed() {
 
 log_is_void() { compgen -G "$SRC/.weir/void-*" >/dev/null; }
 is_parked() { compgen -G "$SRC/.weir/parked/*" >/dev/null; }
+# Whether home has a file under another's name.
+is_moved() { head -qn1 "$SRC"/two-* 2>/dev/null | grep -qv '^two-'; }
 names_are_home() { [ "$(ls "$SRC")" = "$(ls "$MNT")" ]; }
 
 give_back_log() {
@@ -277,14 +299,45 @@ for nth in range(1, 101):
     for old, new in [("one", "free"), ("three", "one"), ("two", "three"), ("free", "two")]:
         os.rename(f"{old}-{nth}", f"{new}-{nth}")
 PYTHON
-    until is_parked || log_is_void; do sleep 0.001; done
+    until { is_parked && is_moved; } || log_is_void; do sleep 0.001; done
     kill_daemon
-    is_parked || skip "nothing was parked when the daemon was killed"
+    log_is_void && skip "all names were home when the daemon was killed"
     heal
     "$WEIR" recover "$SRC" --log "$loop"
     for file in {one,two,three}-{1..100}; do
-        expect_equal "content" "$(cat "$SRC/$file")" "$file"
+        expect_equal "content" "$(cat "$SRC/$file")" "$file"$'\n'"$file again"
     done
+    expect_equal "names" "$(ls "$SRC" | wc -l)" 301
+    give_back_log
+    ;;
+failed-log-made)
+    # These are in the log and not at home when it fails, and get their data there.
+    before_full() {
+        python3 - "$MNT" <<'PYTHON'
+import os
+import sys
+
+os.chdir(sys.argv[1])
+for nth in range(1, 301):
+    file = os.open(f"made-{nth}", os.O_WRONLY | os.O_CREAT)
+    os.write(file, f"made-{nth}\n".encode())
+    os.fsync(file)
+    os.close(file)
+PYTHON
+    }
+    has_data() { [ -s "$SRC/made-300" ] || log_is_void; }
+    full_log logged
+    "$WEIR" sync "$MNT" &
+    until has_data; do sleep 0.001; done
+    kill_daemon
+    log_is_void && skip "all names were home when the daemon was killed"
+    wait "$!" || true
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    for nth in {1..300}; do
+        expect_equal "content" "$(cat "$SRC/made-$nth")" "made-$nth"
+    done
+    expect_equal "names" "$(ls "$SRC" | wc -l)" 302
     give_back_log
     ;;
 failed-log-again)

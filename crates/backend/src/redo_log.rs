@@ -27,7 +27,7 @@ use crate::latency_estimate::{FAST_SYNC, LatencyEstimate};
 use crate::log_file::{LogFile, LogFileError};
 use crate::partial;
 use crate::recovery::{Recovered, RecoveryError};
-use crate::recovery_names::{Replayed, forget_recovered_names};
+use crate::recovery_names::{NoteOfFailure, Noted, Replayed, forget_recovered_names};
 use crate::redo;
 use crate::void::{self, without_void};
 use crate::whole;
@@ -373,7 +373,8 @@ impl RedoLog {
                 ended(io, result);
             }
         })?;
-        Ok(LogThread { jobs, log, thread: Mutex::new(Some(thread)) })
+        let thread = Mutex::new(Some(thread));
+        Ok(LogThread { jobs, log, thread, failure: Mutex::default() })
     }
 }
 
@@ -485,6 +486,7 @@ pub struct LogThread {
     jobs: Arc<Jobs<LogJob>>,
     log: Arc<Log>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    failure: Mutex<NoteOfFailure>,
 }
 
 impl LogThread {
@@ -548,6 +550,21 @@ impl LogThread {
         // The write of one more superblock may be in flight.
         let newest = self.log.generation.load(Ordering::Acquire) + 1;
         void::note(source, &self.log.name, newest)
+    }
+
+    /// Adds lines to the note in `source`, the SOURCE of this log, of what home does to names since the log failed, durably; with
+    /// `anew` they replace what was noted. Blocks.
+    ///
+    /// # Errors
+    /// Those of writing in `.weir`. The next lines are to be written anew.
+    pub fn note_names(
+        &self,
+        source: BorrowedFd<'_>,
+        lines: &[Noted],
+        anew: bool,
+    ) -> io::Result<()> {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.write(source, &self.log.name, lines, anew)
     }
 
     /// Ends the thread after all queued commands. Does not wait if it is called by that thread.

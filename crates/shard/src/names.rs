@@ -1,8 +1,11 @@
 //! Names in the log: what the owner of the namespace asks of the shard. Its changes get their places in the one order here,
 //! beside those of data.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use weir_backend::Noted;
 use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome};
 use weir_log::{Lsn, Record};
 
@@ -121,6 +124,18 @@ impl Shard {
     /// Whether the log has failed and is not noted as void: a recovery would replay it over what home was given since.
     pub fn has_stale_log(&self) -> bool {
         self.log_has_failed() && !self.log_is_void.load(Ordering::Acquire)
+    }
+
+    /// Notes in SOURCE what home does to names after the log has failed, durably; with `anew` the lines replace what was noted.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// Those of writing in `.weir`. The next lines are to be written anew.
+    pub fn note_names(&self, lines: &[Noted], anew: bool) -> io::Result<()> {
+        match self.core.log.get() {
+            Some(log) => log.note_names(self.source.as_fd(), lines, anew),
+            None => Ok(()),
+        }
     }
 
     /// No record before this position is replayed any more.

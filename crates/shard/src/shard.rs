@@ -101,7 +101,7 @@ pub enum Renamed<'a> {
 pub struct Shard {
     pub(crate) core: Arc<Core>,
     pub(crate) pool: FramePool,
-    source: Arc<OwnedFd>,
+    pub(crate) source: Arc<OwnedFd>,
     whole: Arc<WholeSync>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,

@@ -47,12 +47,13 @@ use crate::home_names::{HomeNames, keep, open_directory};
 use crate::identity::Naming;
 use executor::Executor;
 use inodes::{Finding, Inodes, names_in};
-use note::{Note, Noted};
+use note::Note;
 use outcome::{damaged, reason, system};
 use records::{check_change, check_known, does_nothing};
 
 pub use executor::Counts;
-pub use note::forget_recovered_names;
+pub(crate) use note::NoteOfFailure;
+pub use note::{Noted, forget_recovered_names};
 pub use outcome::{
     GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames,
 };
@@ -156,6 +157,9 @@ impl<'a> Recovery<'a> {
             reported_gone: HashSet::new(),
             made_here: noted.iter().filter_map(Noted::inode).collect(),
         };
+        if noted.contains(&Noted::Failed) {
+            recovery.tree.was_moved_by_us();
+        }
         match finding {
             Finding::Names => recovery.introduce_by_name(&records, noted)?,
             _ => recovery.introduce(&records, noted)?,
@@ -200,7 +204,9 @@ impl<'a> Recovery<'a> {
             let Noted::Inode(node, identity) = line else { continue };
             if let Some(kind) = made.get(&node) {
                 self.introduce_made(node, kind, &identity)?;
-            } else if self.nodes.contains(&node) {
+            } else if self.nodes.contains(&node)
+                && self.executor.inodes.identity(node) != Some(&identity)
+            {
                 self.introduce_made_again(node, identity)?;
             }
         }

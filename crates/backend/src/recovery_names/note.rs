@@ -1,4 +1,4 @@
-//! The note of what a recovery did: `.weir/recovered`.
+//! The note of what a recovery did, or a mount after its log had failed: `.weir/recovered`.
 //!
 //! A recovery may be cut and done again. What it made has an identity that the log does not have; nothing is put into
 //! such an inode before its identity is in the note, durably. So the next recovery knows every inode that is not empty.
@@ -8,12 +8,17 @@
 //! steps. So do the log's steps that were pending when the recovery began: after it, home does not say any more whether they were
 //! done.
 //!
+//! A mount whose log has failed goes on in the same way where the log ends: home gets names that the log does not have, and
+//! recovery is to know that they are Weir's own. It notes `failed` first, and then all that the log says, or was about to say, of
+//! what home has: nothing that is said of names before that line counts.
+//!
 //! The first line is the log's name. Then come *batches*, each durable before the next one is begun: the lines of the batch,
 //! and a last line `end CRC` over them. A line is one of
 //!
 //! ```text
 //! NODE IDENTITY             an inode that was made
 //! begun NODE FROM TO        a step; so do `done` and `undone`
+//! failed                    the log failed
 //! ```
 //!
 //! FROM and TO are `DIRECTORY/NAME`, or `-` for none; NAME is the bytes of the name. All numbers and bytes are in hexadecimal
@@ -36,13 +41,18 @@ use crate::partial::{bytes, hex};
 const NOTE: &str = "recovered";
 const NOTE_NEW: &str = "recovered.new";
 
+/// The line of [`Noted::Failed`].
+const FAILED: &str = "failed";
+
 /// One line of a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Noted {
-    /// An inode that a recovery made: its node, and its identity.
+pub enum Noted {
+    /// An inode that was made: its node, and its identity.
     Inode(NodeId, Vec<u8>),
-    /// A step of a recovery.
+    /// A step, with the numbers that nodes have in the log.
     Step(Step, Stage),
+    /// The log failed, and names went home without it from there on.
+    Failed,
 }
 
 impl Noted {
@@ -50,7 +60,7 @@ impl Noted {
     pub(crate) fn inode(&self) -> Option<(Vec<u8>, NodeId)> {
         match self {
             Noted::Inode(node, identity) => Some((identity.clone(), *node)),
-            Noted::Step(..) => None,
+            Noted::Step(..) | Noted::Failed => None,
         }
     }
 
@@ -59,7 +69,7 @@ impl Noted {
         match self {
             Noted::Inode(node, _) => Some(*node),
             Noted::Step(step, Stage::Done) if step.from.is_none() => Some(step.node),
-            Noted::Step(..) => None,
+            Noted::Step(..) | Noted::Failed => None,
         }
     }
 }
@@ -119,22 +129,55 @@ impl<'a> Note<'a> {
         let batch = encode(lines);
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(Note::begin(self.source, &self.log)?),
+            none => none.insert(begin(self.source, &self.log, &[])?),
         };
         file.write_all(batch.as_bytes())?;
         file.sync_all()
     }
+}
 
-    /// Makes an empty note, in place of one of another log.
-    fn begin(source: BorrowedFd<'_>, log: &Identity) -> io::Result<File> {
-        let directory = notes::directory(source)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::APPEND;
-        let mut file = notes::open(&directory, NOTE_NEW, flags)?.ok_or(io::ErrorKind::NotFound)?;
-        file.write_all(format!("{}\n", hex(log)).as_bytes())?;
-        file.sync_all()?;
-        renameat(&directory, NOTE_NEW, &directory, NOTE)?;
-        fsync(&directory)?;
-        Ok(file)
+/// Makes a note with these lines, in place of any other.
+fn begin(source: BorrowedFd<'_>, log: &Identity, lines: &[Noted]) -> io::Result<File> {
+    let directory = notes::directory(source)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::APPEND;
+    let mut file = notes::open(&directory, NOTE_NEW, flags)?.ok_or(io::ErrorKind::NotFound)?;
+    let batch = if lines.is_empty() { String::new() } else { encode(lines) };
+    file.write_all(format!("{}\n{batch}", hex(log)).as_bytes())?;
+    file.sync_all()?;
+    renameat(&directory, NOTE_NEW, &directory, NOTE)?;
+    fsync(&directory)?;
+    Ok(file)
+}
+
+/// The note of a mount whose log has failed.
+#[derive(Debug, Default)]
+pub(crate) struct NoteOfFailure {
+    file: Option<File>,
+}
+
+impl NoteOfFailure {
+    /// Adds lines, durably; with `anew` they replace the whole note at once. Blocks.
+    ///
+    /// # Errors
+    /// Those of writing the note. The next lines are to be written anew.
+    pub(crate) fn write(
+        &mut self,
+        source: BorrowedFd<'_>,
+        log: &Identity,
+        lines: &[Noted],
+        anew: bool,
+    ) -> io::Result<()> {
+        let file = self.file.take().filter(|_| !anew);
+        let file = match file {
+            Some(mut file) => {
+                file.write_all(encode(lines).as_bytes())?;
+                file.sync_all()?;
+                file
+            }
+            None => begin(source, log, lines)?,
+        };
+        self.file = Some(file);
+        Ok(())
     }
 }
 
@@ -165,6 +208,7 @@ fn encode_line(line: &Noted) -> String {
         Noted::Step(Step { node, from, to }, stage) => {
             format!("{} {:x} {} {}\n", word(*stage), node.0, place(from), place(to))
         }
+        Noted::Failed => format!("{FAILED}\n"),
     }
 }
 
@@ -221,6 +265,9 @@ fn decode(text: &[u8], log: &Identity) -> Result<Option<(Vec<Noted>, usize)>, &'
 }
 
 fn decode_line(line: &str) -> Option<Noted> {
+    if line == FAILED {
+        return Some(Noted::Failed);
+    }
     let (first, rest) = line.split_once(' ')?;
     let node = |digits: &str| Some(NodeId(u64::from_str_radix(digits, 16).ok()?));
     let Some(stage) = Stage::ALL.into_iter().find(|&stage| word(stage) == first) else {
@@ -267,7 +314,7 @@ mod tests {
         let batches = [
             vec![inode(7), inode(0x1234)],
             vec![step(Stage::Begun), step(Stage::Done), step(Stage::Undone)],
-            vec![inode(9), Noted::Step(moved, Stage::Begun)],
+            vec![inode(9), Noted::Step(moved, Stage::Begun), Noted::Failed],
         ];
         let (mut note, made) = read(1);
         assert!(made.is_empty());

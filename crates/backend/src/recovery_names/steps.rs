@@ -135,7 +135,14 @@ fn replay(whereabouts: &mut Whereabouts, records: &[(Lsn, NameRecord)]) {
 fn replay_note(whereabouts: &mut Whereabouts, noted: &[Noted]) -> io::Result<u64> {
     let mut own = 0;
     for line in noted {
-        let Noted::Step(step, stage) = line else { continue };
+        let (step, stage) = match line {
+            Noted::Step(step, stage) => (step, stage),
+            Noted::Failed => {
+                whereabouts.begin_anew();
+                continue;
+            }
+            Noted::Inode(..) => continue,
+        };
         if step.node.0 >= OWN_LIMIT || step.node <= NodeId::ROOT {
             let why = format!("it is damaged: there is no node {}", step.node.0);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));

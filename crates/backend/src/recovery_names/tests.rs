@@ -7,6 +7,7 @@ mod crash;
 mod crash_by_name;
 mod damage;
 mod damage_by_name;
+mod failed;
 mod logs;
 mod model;
 mod programs;

@@ -68,7 +68,7 @@ impl FileSystem {
             Ok(Before::Nothing) => self.end_command(behind, id, &command, None),
             Ok(Before::Commit(begun)) => {
                 let fs = Arc::clone(self);
-                // If the log fails, home gets it without.
+                // If the log fails, the note says it before home does it.
                 self.shard.commit_names_later(move |_| {
                     let behind = fs.write_behind.as_ref().expect("it is what steps");
                     behind.stepped(id, command, begun);
@@ -191,7 +191,12 @@ impl FileSystem {
         change: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let stepped = self.write_behind.as_ref().zip(step.filter(|step| self.is_stepped(step)));
-        let Some((behind, step)) = stepped else { return change() };
+        let Some((behind, step)) = stepped else {
+            if let Some(behind) = &self.write_behind {
+                behind.note_since_failure()?;
+            }
+            return change();
+        };
         let begun = loop {
             match self.begin_step(behind, step, replaced).map_err(Errno::from)? {
                 Before::Commit(begun) => break Some(begun),
@@ -204,8 +209,14 @@ impl FileSystem {
         if begun.is_some() {
             let (sender, committed) = channel();
             self.shard.commit_names_later(move |result| sender.send(result).unwrap_or(()));
-            // If the log fails, home gets it without.
+            // If the log fails, the note says it.
             let _ = committed.recv();
+        }
+        if let Err(error) = behind.note_since_failure() {
+            if let Some(begun) = begun {
+                behind.end_step(&begun, Stage::Undone);
+            }
+            return Err(error.into());
         }
         let changed = change();
         let result = changed.as_ref().map(drop);

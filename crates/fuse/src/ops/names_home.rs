@@ -116,7 +116,7 @@ impl FileSystem {
             // The engine may have had to know a forgotten file until home had removed it.
             Some(Job::LetGo(inodes)) => inodes.iter().for_each(|inode| self.detach(inode)),
             Some(Job::Named(Named { id, made, lsn })) => {
-                let result = self.finish_making(made).map(|()| Answer::Made(lsn));
+                let result = self.finish_named(behind, made).map(|()| Answer::Made(lsn));
                 self.ended(behind, id, result, Duration::ZERO);
             }
             Some(Job::Commit) => self.commit_names(),
@@ -155,14 +155,19 @@ impl FileSystem {
         begun: Option<Begun>,
     ) {
         let began = Instant::now();
-        let is_logged = behind.is_logged();
+        if let Err(error) = self.note_before(behind, command) {
+            if let Some(begun) = begun {
+                behind.end_step(&begun, Stage::Undone);
+            }
+            return self.ended(behind, id, Err(error), Duration::ZERO);
+        }
         if let Command::Make { at, .. } = command
             && at.parent() == NodeId::PARKING
-            && !is_logged
+            && !behind.is_logged()
         {
             behind.made_parked().insert(at.name().into());
         }
-        if let Some(making) = Making::of(command).filter(|_| is_logged) {
+        if let Some(making) = Making::of(command).filter(|_| behind.names_what_is_made()) {
             return match self.with_room(|| self.make_at_home(making)) {
                 Ok(made) => self.name_in_log(behind, id, made, begun, began.elapsed()),
                 Err(error) => {
@@ -180,6 +185,21 @@ impl FileSystem {
         self.note_brought_home(command.touches());
         self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
         self.ended(behind, id, result, began.elapsed());
+    }
+
+    /// If the log has failed, the note says what a command does to names before home does it.
+    fn note_before(&self, behind: &WriteBehind, command: &Command) -> Result<(), HomeError> {
+        if matches!(command, Command::Look { .. } | Command::Set { .. }) {
+            return Ok(());
+        }
+        let noted = behind.note_since_failure();
+        // What is removed makes room for the note. Nothing else is taken for it before something else has its name.
+        let is_removal =
+            matches!(command, Command::Unlink { .. } | Command::RemoveDirectory { .. });
+        noted.or_else(|error| match error {
+            HomeError::Refused(libc::ENOSPC | libc::EDQUOT) if is_removal => Ok(()),
+            error => Err(error),
+        })
     }
 
     /// A command of the tree ended.
@@ -438,6 +458,16 @@ impl FileSystem {
         self.finish_when_named(behind, id, made, lsn, took);
     }
 
+    /// What was made is named by the log, or by the note of one that has failed: see [`FileSystem::finish_making`].
+    fn finish_named(self: &Arc<Self>, behind: &WriteBehind, made: Made) -> Result<(), HomeError> {
+        if let Err(error) = behind.note_since_failure() {
+            let directory = self.directory_of(&made.at)?;
+            self.unmake(directory.at(&made.at)?, &made.kind);
+            return Err(error);
+        }
+        self.finish_making(made)
+    }
+
     /// The command that made something ends when the log is durable up to `lsn`, where it names that. `None`: it has failed.
     pub(crate) fn finish_when_named(
         self: &Arc<Self>,
@@ -455,7 +485,7 @@ impl FileSystem {
         let fs = Arc::clone(self);
         behind.will_be_named();
         self.shard.commit_names_later(move |_| {
-            // If the log failed, home has it all the same.
+            // If the log failed, its note has it.
             fs.write_behind.as_ref().expect("it is what makes").named(Named { id, made, lsn });
         });
     }

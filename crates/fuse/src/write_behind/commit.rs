@@ -46,7 +46,7 @@ impl State {
     /// Nothing waits for the log any more.
     pub(super) fn log_failed(&mut self) {
         let Some(log) = self.log.as_mut().filter(|log| !log.failed) else { return };
-        log.failed = true;
+        log.fail();
         tracing::error!("the log failed: names are brought home without it");
         // A sync that waits for what was changed until now waits for what is logged, too.
         self.next_lsn = self.next_lsn.max(log.last.0 + 1);
@@ -224,8 +224,8 @@ impl WriteBehind {
         }
     }
 
-    /// Appends which inode of home a node is that was just made there. Blocks while the log is full. `None` without a log,
-    /// or after it failed.
+    /// Appends which inode of home a node is that was just made there, or has it noted with what is noted next. Blocks while the
+    /// log is full. `None` without a log, or if a failed log does not know the node.
     pub(crate) fn log_identity(
         &self,
         inodes: &Inodes,
@@ -238,7 +238,7 @@ impl WriteBehind {
     }
 
     /// Appends a record of what home did, without which nothing more goes home. Blocks while the log is full. `None` if there
-    /// is nothing to append to: without a log, or after it failed.
+    /// is nothing to append to.
     pub(super) fn append_now(
         &self,
         mut append: impl FnMut(&mut State) -> Option<Result<Lsn, Unlogged>>,
@@ -249,9 +249,11 @@ impl WriteBehind {
                 match append(&mut state)? {
                     Ok(lsn) => return Some(lsn),
                     Err(Unlogged::Full) => {}
+                    Err(_) if state.log.as_ref()?.failed => return None,
                     Err(Unlogged::Never | Unlogged::Failed) => {
+                        // It is noted.
                         state.log_failed();
-                        return None;
+                        continue;
                     }
                 }
             }

@@ -8,7 +8,7 @@
 //! Home is given a change after it is durable, half a second after it was made or when somebody waits for home: what is
 //! made, renamed and removed within that time costs home less. A sync of home as a whole then *settles* what home has, so that the log is not needed for it.
 //!
-//! After the log has failed nothing is logged any more, and names go home as without a log; no sync succeeds.
+//! After the log has failed nothing is logged any more, and names go home without it ([`super::failed`]); no sync succeeds.
 //!
 //! Owns the nodes' numbers in the log, and when it is committed and home settled. Does not own the log's records
 //! ([`weir_names::tree`]) nor its space (the engine).
@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_backend::Noted;
 use weir_engine::NotLogged;
 use weir_log::{Lsn, Record};
 use weir_names::tree::{Change, Kind, Tree, node_record};
@@ -27,6 +28,7 @@ use crate::inode::DataNode;
 use crate::inodes::Inodes;
 use crate::write_behind::known_names::keeps_a_name;
 use crate::write_behind::moves::ByPath;
+use crate::write_behind::unnoted::Unnoted;
 
 /// Inodes that are remembered before it is asked which of them need not be.
 const INODES_MIN: usize = 4096;
@@ -38,7 +40,7 @@ pub(super) struct NamesLog {
     pub(super) numbers: HashMap<NodeId, u64>,
     /// Those of inodes of home that records name which may be replayed: an inode has one number there, however often the
     /// tree forgets it in between.
-    inodes: HashMap<Vec<u8>, Numbered>,
+    pub(super) inodes: HashMap<Vec<u8>, Numbered>,
     /// When there are more than that, those are looked for that no record names any more.
     inodes_max: usize,
     /// The last record, or where the log began.
@@ -55,14 +57,18 @@ pub(super) struct NamesLog {
     pub(super) last_change: Option<Lsn>,
     /// Where handles do not last.
     pub(super) by_path: Option<ByPath>,
+    /// After it has failed.
+    pub(super) unnoted: Unnoted,
+    /// Numbers from there on were given after it had failed: no record has them.
+    pub(super) unlogged_from: Option<u64>,
 }
 
 /// An inode of home in the log.
 #[derive(Clone, Copy, Debug)]
-struct Numbered {
-    number: u64,
+pub(super) struct Numbered {
+    pub(super) number: u64,
     /// The last record that names it.
-    last: Lsn,
+    pub(super) last: Lsn,
 }
 
 /// A change is not in the log.
@@ -102,6 +108,8 @@ impl NamesLog {
             settling: false,
             settled: Instant::now(),
             failed: false,
+            unnoted: Unnoted::default(),
+            unlogged_from: None,
         }
     }
 
@@ -140,13 +148,16 @@ impl NamesLog {
         }
     }
 
-    /// The number under which a node is parked at home: recovery finds it by that. A log that has failed may be replayed, too,
-    /// and gives no more numbers, so that a node is not parked under one name and looked for under another.
+    /// The number under which a node is parked at home: recovery finds it by that. A log that has failed may be replayed, too.
+    /// Numbers that were given since are in no record, and a node is not parked under one name and looked for under another.
     pub(super) fn parked_number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
         if !self.failed {
             return self.number(inodes, node);
         }
         let known = self.known_number(inodes, node)?;
+        if self.unlogged_from.is_some_and(|from| known >= from) {
+            return None;
+        }
         self.numbers.insert(node, known);
         Some(known)
     }
@@ -223,7 +234,7 @@ impl NamesLog {
         Ok(lsn)
     }
 
-    /// Appends which inode of home a node is.
+    /// Appends which inode of home a node is, or notes it if the log has failed.
     pub(super) fn append_identity(
         &mut self,
         inodes: &Inodes,
@@ -231,8 +242,15 @@ impl NamesLog {
         kind: &Kind,
         identity: &[u8],
     ) -> Result<Lsn, Unlogged> {
-        if self.failed {
+        if self.failed && !self.is_noted() {
             return Err(Unlogged::Failed);
+        }
+        if self.failed {
+            let number = self.known_number(inodes, node).ok_or(Unlogged::Failed)?;
+            self.note(Noted::Inode(NodeId(number), identity.to_vec()));
+            // The note is of no records.
+            self.named(identity.to_vec(), number, Lsn(u64::MAX));
+            return Ok(self.last);
         }
         let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
         let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;

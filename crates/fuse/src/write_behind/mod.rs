@@ -24,6 +24,7 @@ mod commit;
 mod conflicts;
 mod crew;
 mod ending;
+mod failed;
 mod held;
 mod hold;
 mod known_names;
@@ -34,6 +35,7 @@ mod moves;
 mod refusing;
 mod state;
 mod steps;
+mod unnoted;
 mod workers;
 
 pub(crate) use commit::Settling;

@@ -1,6 +1,6 @@
 //! What the log has said of places, and of what home is to do to names, where handles do not last ([`super::steps`]).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use weir_log::{FileType, Lsn};
 use weir_names::Placed;
@@ -15,7 +15,7 @@ pub(crate) struct Begun {
     /// The same with the log's numbers.
     pub(super) numbered: Step,
     pub(super) file_type: FileType,
-    /// The record that says so.
+    /// The record that says so, or a position after all records if the log has failed.
     pub(super) lsn: Lsn,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct ByPath {
     /// The first record of all that says it once more, and the last one: from the first on the log is needed when
     /// the last is durable.
     pub(super) renewed: Option<(Lsn, Lsn)>,
-    /// Records of steps that were begun and did not end.
-    pub(super) under_way: BTreeSet<Lsn>,
+    /// Steps that were begun and did not end, with the log's numbers, by their records.
+    pub(super) under_way: BTreeMap<Lsn, Step>,
     /// Steps of which it is not known whether home did them; they are under way, too.
     pub(super) unsure: Vec<Begun>,
 }

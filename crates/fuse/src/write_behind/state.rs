@@ -219,6 +219,8 @@ pub(crate) struct WriteBehind {
     pub(crate) parking: OnceLock<Arc<OwnedFd>>,
     /// Names in it, by which the tree knows what was made there.
     made_parked: Mutex<HashSet<Box<[u8]>>>,
+    /// Held by the thread that notes what home does since the log has failed.
+    pub(super) noting: Mutex<()>,
     /// How long what home said of a directory counts.
     pub(super) entry_timeout: Duration,
     room: Mutex<Room>,
@@ -277,6 +279,7 @@ impl WriteBehind {
             work_at_home: OnceLock::new(),
             parking: OnceLock::new(),
             made_parked: Mutex::default(),
+            noting: Mutex::default(),
             entry_timeout,
             room: Mutex::new(Room { looked: None, enough: true, asking: false }),
             missed: Mutex::default(),

@@ -10,6 +10,7 @@
 //! - what is in the table was said in the log at or after [`ByPath::kept_from`];
 //! - a node has one number as long as the log has records of it that may be replayed.
 
+use weir_backend::Noted;
 use weir_log::{Entry, FileType, Lsn, NameRecord, Record};
 use weir_names::tree::{HomeError, Step, Tree};
 use weir_names::{NodeId, Place};
@@ -126,6 +127,11 @@ impl NamesLog {
         at: &Place,
     ) -> Result<Lsn, Unlogged> {
         let record = NameRecord::Place { node: number.0, file_type, at: entry(at) };
+        if self.failed {
+            let to = Some(at.clone());
+            self.note(Noted::Step(Step { node: number, from: None, to }, Stage::Done));
+            return Ok(self.last);
+        }
         // It is durable as soon as what speaks of it.
         let lsn = self.shard.log_names(&[], &Record::Name(record), true)?;
         self.placed().since.get_or_insert(lsn);
@@ -153,7 +159,7 @@ impl NamesLog {
         needed.extend(self.numbers.values());
         let by_path = self.placed();
         by_path.places.forget(tail, |node| needed.contains(&node.0));
-        let begun = by_path.under_way.first().copied();
+        let begun = by_path.under_way.keys().next().copied();
         if by_path.places.is_empty() {
             (by_path.since, by_path.renewed) = (begun, None);
             return true;
@@ -171,8 +177,8 @@ impl NamesLog {
         true
     }
 
-    /// Logs that home may do a step from now on; `replaced` is what home has under the new name. `None` if names are not logged
-    /// so.
+    /// Logs that home may do a step from now on, or notes it if the log has failed; `replaced` is what home has under the new
+    /// name. `None` if names are not logged so.
     fn begin(
         &mut self,
         tree: &Tree,
@@ -180,7 +186,7 @@ impl NamesLog {
         step: &Step,
         replaced: Option<NodeId>,
     ) -> Result<Option<Begun>, Unlogged> {
-        if self.failed || self.by_path.is_none() {
+        if self.by_path.is_none() {
             return Ok(None);
         }
         let is_new = !tree.is_bound(step.node) && tree.kind(step.node).is_some();
@@ -198,15 +204,19 @@ impl NamesLog {
         let file_type = file_type_of(tree, inodes, step.node).ok_or(Unlogged::Never)?;
         let numbered = Step { node: NodeId(number), from, to };
         let lsn = self.append_step(&numbered, Stage::Begun)?;
-        self.placed().under_way.insert(lsn);
+        let lsn = self.free_position(lsn);
+        self.placed().under_way.insert(lsn, numbered.clone());
         Ok(Some(Begun { step: step.clone(), numbered, file_type, lsn }))
+    }
+
+    /// A position for a step that is under way: a failed log gives no more.
+    fn free_position(&mut self, lsn: Lsn) -> Lsn {
+        let last = self.placed().under_way.keys().next_back().copied();
+        last.filter(|&last| self.failed && last >= lsn).map_or(lsn, |last| Lsn(last.0 + 1))
     }
 
     /// Home did it, or did not and will not. The record's position.
     fn end(&mut self, begun: &Begun, stage: Stage) -> Result<Lsn, Unlogged> {
-        if self.failed {
-            return Err(Unlogged::Failed);
-        }
         let lsn = self.append_step(&begun.numbered, stage)?;
         let by_path = self.placed();
         by_path.under_way.remove(&begun.lsn);
@@ -218,6 +228,10 @@ impl NamesLog {
     }
 
     fn append_step(&mut self, numbered: &Step, stage: Stage) -> Result<Lsn, Unlogged> {
+        if self.failed {
+            self.note(Noted::Step(numbered.clone(), stage));
+            return Ok(self.last);
+        }
         let (from, to) = (numbered.from.as_ref().map(entry), numbered.to.as_ref().map(entry));
         let record = NameRecord::Step { node: numbered.node.0, stage, from, to };
         let lsn = self.shard.log_names(&[], &Record::Name(record), true)?;
@@ -263,24 +277,29 @@ impl WriteBehind {
         replaced: Option<NodeId>,
     ) -> Result<Option<Begun>, Refusal> {
         let mut state = self.lock();
-        let State { tree, log, .. } = &mut *state;
-        let Some(log) = log.as_mut().filter(|log| log.by_path.is_some()) else { return Ok(None) };
-        let unsure = &mut log.placed().unsure;
-        if let Some(ix) = unsure.iter().position(|begun| begun.concerns(step)) {
-            return Err(Refusal::Unsure(unsure.swap_remove(ix)));
-        }
-        match log.begin(tree, inodes, step, replaced) {
-            Ok(begun) => Ok(begun),
-            Err(Unlogged::Full) => Err(Refusal::Full),
-            Err(Unlogged::Never) => Err(Refusal::NotLogged),
-            Err(Unlogged::Failed) => {
-                state.log_failed();
-                Ok(None)
+        loop {
+            let State { tree, log, .. } = &mut *state;
+            let Some(log) = log.as_mut().filter(|log| log.by_path.is_some()) else {
+                return Ok(None);
+            };
+            let unsure = &mut log.placed().unsure;
+            if let Some(ix) = unsure.iter().position(|begun| begun.concerns(step)) {
+                return Err(Refusal::Unsure(unsure.swap_remove(ix)));
+            }
+            match log.begin(tree, inodes, step, replaced) {
+                Ok(begun) => return Ok(begun),
+                // The log says nothing of it, and will not.
+                Err(_) if log.failed => return Ok(None),
+                Err(Unlogged::Full) => return Err(Refusal::Full),
+                Err(Unlogged::Never) => return Err(Refusal::NotLogged),
+                // It is noted.
+                Err(Unlogged::Failed) => state.log_failed(),
             }
         }
     }
 
-    /// Logs what became of a step. The record's position; `None` if the log has failed. Blocks while the log is full.
+    /// Logs what became of a step. The record's position, or some position if the log has failed; then it is noted with what is
+    /// noted next. Blocks while the log is full.
     pub(crate) fn end_step(&self, begun: &Begun, stage: Stage) -> Option<Lsn> {
         self.append_now(|state| Some(state.log.as_mut()?.end(begun, stage)))
     }

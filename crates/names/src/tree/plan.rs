@@ -260,7 +260,7 @@ impl Tree {
     }
 
     /// Whether a node is to get another name before it may lose the one that home has.
-    fn moves_from(&self, node: NodeId) -> bool {
+    pub(crate) fn moves_from(&self, node: NodeId) -> bool {
         self.nodes[&node].places.unplaced().next().is_some()
     }
 

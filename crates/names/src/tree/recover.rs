@@ -30,6 +30,12 @@ impl Tree {
         Tree { is_recovering: true, ..Tree::new(end) }
     }
 
+    /// The log that is replayed had failed, and names went home after that: where home has a node under a name that the log
+    /// does not give it, it was not somebody else who put it there, and it goes where it should be.
+    pub fn was_moved_by_us(&mut self) {
+        self.moved_by_us = true;
+    }
+
     /// Applies a change of the log. Nodes that home had are introduced before ([`Tree::introduce`]).
     ///
     /// A node that no record of the log makes or names is gone: it was made and removed before home had it, and the record

@@ -49,6 +49,8 @@ pub struct Tree {
     pub(crate) has_log: bool,
     /// A log was replayed to it: it has every name that home may have of the nodes that the log speaks of.
     pub(crate) is_recovering: bool,
+    /// Home was changed here by what the log does not say: see [`Tree::was_moved_by_us`].
+    pub(crate) moved_by_us: bool,
     /// Home does not say that two names lead to one node: see [`Tree::remember_links`].
     pub(crate) remembers_links: bool,
     /// Nodes that lost their last place: see [`Tree::take_unneeded`].
@@ -79,6 +81,7 @@ impl Tree {
             made_at_home: HashSet::new(),
             has_log: true,
             is_recovering: false,
+            moved_by_us: false,
             remembers_links: false,
             unneeded: BTreeSet::new(),
             tried: Tried::default(),

@@ -218,6 +218,10 @@ impl Tree {
                 if let Some(there) =
                     there.filter(|there| !was_there && !self.surplus.contains(there))
                     && (is_changed || self.is_recovering || self.foreign.contains(&there))
+                    // Without another place to be, it stays.
+                    && !(self.moved_by_us
+                        && !self.foreign.contains(&there)
+                        && self.moves_from(there))
                 {
                     self.moved_by_others(there, at);
                 }

@@ -1,0 +1,148 @@
+//! Recoveries from a log that had failed: home has what the log does not say.
+
+use weir_log::Stage;
+use weir_names::tree::Step;
+
+use super::logs::Log;
+use super::*;
+
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// The log renames three files to [`NAMES`], nodes 10 to 12. Home has the first two under each other's names, by renames that
+/// were not logged, and the third one parked.
+fn exchanged(source: &Source) {
+    fs::create_dir(source.path(".weir/parked")).unwrap();
+    for (name, content) in [("two", "one"), ("one", "two"), (".weir/parked/node-c", "three")] {
+        fs::write(source.path(name), content).unwrap();
+    }
+}
+
+fn renamed(mut log: Log) -> Log {
+    for (nth, name) in NAMES.into_iter().enumerate() {
+        log = log.rename(10 + nth as u64, at(1, &format!("old-{name}")), at(1, name), None);
+    }
+    log
+}
+
+fn note(source: &Source, lines: &[Noted]) {
+    let mut note = NoteOfFailure::default();
+    note.write(source.fd.as_fd(), &LOG, &lines[..1], true).unwrap();
+    note.write(source.fd.as_fd(), &LOG, &lines[1..], false).unwrap();
+}
+
+fn contents(source: &Source) -> Vec<(String, String)> {
+    let names = source.names(".").into_iter();
+    names.map(|name| (name.clone(), fs::read_to_string(source.path(name)).unwrap())).collect()
+}
+
+fn as_logged() -> Vec<(String, String)> {
+    ["one", "three", "two"].map(|name| (name.to_owned(), name.to_owned())).to_vec()
+}
+
+#[test]
+fn what_was_moved_after_the_log_failed_goes_where_the_log_has_it() {
+    for is_noted in [true, false] {
+        let Some(source) = Source::new() else { return };
+        exchanged(&source);
+        let paths = ["two", "one", ".weir/parked/node-c"];
+        let known = paths.iter().zip(10..).fold(Log::default(), |log, (path, node)| {
+            log.known(node, Kind::File, source.handle(path))
+        });
+        let log = renamed(known);
+        if is_noted {
+            note(&source, &[Noted::Failed, Noted::Inode(NodeId(77), source.handle("one"))]);
+            log.recover_all(&source);
+            assert_eq!(contents(&source), as_logged());
+        } else {
+            // Somebody else may have done it.
+            assert_eq!(log.recover(&source).conflicts.len(), 2);
+        }
+    }
+}
+
+#[test]
+fn the_note_of_a_failed_log_says_where_nodes_are() {
+    let Some(source) = Source::new() else { return };
+    exchanged(&source);
+    // The log says where they were before.
+    let old = NAMES.iter().zip(10..).fold(Log::default(), |log, (name, node)| {
+        log.placed(node, Kind::File, at(1, &format!("old-{name}")))
+    });
+    let log = renamed(old).step(Stage::Begun, 10, Some(at(1, "old-one")), Some(at(1, "one"))).step(
+        Stage::Done,
+        11,
+        Some(at(1, "old-two")),
+        Some(at(1, "two")),
+    );
+    let step = |stage, node, from: Option<&str>, to: Option<&str>| {
+        let place = |name: Option<&str>| name.map(|name| at(1, name));
+        Noted::Step(Step { node: NodeId(node), from: place(from), to: place(to) }, stage)
+    };
+    note(
+        &source,
+        &[
+            Noted::Failed,
+            step(Stage::Done, 10, None, Some("one")),
+            step(Stage::Done, 11, None, Some("two")),
+            step(Stage::Done, 12, None, Some("three")),
+            step(Stage::Begun, 12, Some("three"), None),
+            step(Stage::Done, 12, Some("three"), None),
+            step(Stage::Done, 11, Some("two"), Some("three")),
+            step(Stage::Begun, 10, Some("one"), Some("two")),
+            step(Stage::Done, 10, Some("one"), Some("two")),
+            step(Stage::Begun, 11, Some("three"), Some("one")),
+        ],
+    );
+    let recovered = log.recover_by(&source, Finding::Names);
+    assert_eq!((recovered.left, recovered.conflicts), (vec![], vec![]));
+    assert_eq!(contents(&source), as_logged());
+}
+
+#[test]
+fn what_has_no_other_place_by_the_log_stays() {
+    let Some(source) = Source::new() else { return };
+    // The log sets something of node 10 and renames node 11; then 10 was renamed to the name of 11, and 11 elsewhere.
+    fs::write(source.path("name"), "ten").unwrap();
+    fs::write(source.path("elsewhere"), "eleven").unwrap();
+    let log = Log::default()
+        .known(10, Kind::File, source.handle("name"))
+        .known(11, Kind::File, source.handle("elsewhere"))
+        .change(Change::Set { node: NodeId(10), attributes: attributes(0o600) })
+        .rename(11, at(1, "old"), at(1, "name"), None);
+    note(&source, &[Noted::Failed]);
+    assert_eq!(log.recover(&source).conflicts.len(), 1);
+    let found = contents(&source);
+    assert!(found.contains(&("name".to_owned(), "ten".to_owned())), "{found:?}");
+    assert!(found.iter().any(|(_, content)| content == "eleven"), "{found:?}");
+}
+
+#[test]
+fn what_was_made_after_the_log_failed_is_known_by_the_note() {
+    let Some(source) = Source::new() else { return };
+    fs::write(source.path("file"), "content").unwrap();
+    let log = Log::default().make(10, at(1, "file"), Kind::File);
+    note(&source, &[Noted::Failed, Noted::Inode(NodeId(10), source.handle("file"))]);
+    let recovered = log.recover_all(&source);
+    assert_eq!(recovered.counts.made, 0);
+    assert_eq!(recovered.identity_of(NodeId(10)), Some(&source.handle("file")[..]));
+}
+
+#[test]
+fn after_an_error_the_note_is_written_anew() {
+    let Some(source) = Source::new() else { return };
+    let mut note = NoteOfFailure::default();
+    let write = |note: &mut NoteOfFailure, node, anew| {
+        let lines = [Noted::Failed, Noted::Inode(NodeId(node), vec![1])];
+        note.write(source.fd.as_fd(), &LOG, &lines, anew)
+    };
+    let read = || Note::read(source.fd.as_fd(), LOG).unwrap().1;
+    write(&mut note, 10, true).unwrap();
+    write(&mut note, 11, false).unwrap();
+    assert_eq!(read().len(), 4);
+    fs::create_dir(source.path(".weir/recovered.new")).unwrap();
+    write(&mut note, 12, true).unwrap_err();
+    assert_eq!(read().len(), 4);
+    fs::remove_dir(source.path(".weir/recovered.new")).unwrap();
+    write(&mut note, 13, true).unwrap();
+    assert_eq!(read(), [Noted::Failed, Noted::Inode(NodeId(13), vec![1])]);
+}
