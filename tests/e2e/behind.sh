@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # `--names behind`: files that lose their last name while they are open and before SOURCE has them; a name that another
-# program takes in SOURCE; and SOURCE on sshfs,
+# program takes in SOURCE, and one that it removes there after the mount had made it at home at once; and SOURCE on sshfs,
 # where a tree is unpacked, changed and removed, and is in SOURCE after `weir sync`; where a file keeps its two names; and where
 # SOURCE does not say what a symbolic link leads to (`contain_symlinks`): recovery finds that link complete.
-# cases: nameless conflict links absolute-link
+# cases: nameless conflict removed-there links absolute-link
 # long-cases: sshfs
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -52,6 +52,25 @@ if [ "$1" = conflict ]; then
     expect_equal "the file of another program" "$(cat "$SRC/taken")" "theirs"
     expect_equal "the file of the mount" "$(cat "$SRC/taken.weir-conflict-1")" "ours"
     grep -q "taken was changed in SOURCE by another program.*taken.weir-conflict-1" "$DAEMON_LOG" || fail "the log does not say so"
+    exit
+fi
+
+if [ "$1" = removed-there ]; then
+    mkdir "$SRC/old"
+    mount_weir "$SRC" "$MNT" --names behind -o entry_timeout=1,attr_timeout=1
+    python3 - "$MNT" <<'END'
+import os, sys
+os.umask(0)
+os.chdir(sys.argv[1])
+# The tree knows the directory by its name only, and a file with set-group-ID is made at home at once.
+os.rename("old", "new")
+os.close(os.open("new/file", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o2654))
+END
+    soon test -e "$SRC/new/file" || fail "the rename does not go home"
+    rm "$SRC/new/file"
+    is_gone() { [ ! -e "$MNT/new/file" ]; }
+    soon is_gone || fail "a name that another program removed in SOURCE is still there"
+    umount_weir "$MNT"
     exit
 fi
 

@@ -237,7 +237,7 @@ impl FileSystem {
             state.tree.introduce(node, attr::kind_of(status));
             self.inodes.keep(node);
         }
-        state.tree.changed_at_home(&at, node.map(|(node, _)| node));
+        state.changed_at_home(&at, node.map(|(node, _)| node));
     }
 
     /// Waits until home has all names of a directory.

@@ -340,6 +340,12 @@ impl State {
         let_go
     }
 
+    /// Home was changed at once under a name in a directory that the tree knows. What is told of it is forgotten when it is old.
+    pub(crate) fn changed_at_home(&mut self, at: &Place, node: Option<NodeId>) {
+        self.directories.entry(at.parent()).or_default();
+        self.tree.changed_at_home(at, node);
+    }
+
     /// Forgets entries of directories that were read at home so long ago that somebody may have changed them there.
     fn expire(&mut self, age_max: Duration, now: Instant) {
         let Self { directories, tree, held, .. } = self;
