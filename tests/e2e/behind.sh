@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# `--names behind`: files that lose their last name while they are open and before SOURCE has them; a name that another
-# program takes in SOURCE, and one that it removes there after the mount had made it at home at once; and SOURCE on sshfs,
+# `--names behind`: files that lose their last name while they are open and before SOURCE has them; files that get a second name
+# in SOURCE at once, while SOURCE is getting the first; a name that another program takes in SOURCE, and one that it removes there
+# after the mount had made it at home at once; and SOURCE on sshfs,
 # where a tree is unpacked, changed and removed, and is in SOURCE after `weir sync`; where a file keeps its two names; and where
 # SOURCE does not say what a symbolic link leads to (`contain_symlinks`): recovery finds that link complete.
-# cases: nameless conflict removed-there links absolute-link
+# cases: nameless second-name conflict removed-there links absolute-link
 # long-cases: sshfs
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -40,6 +41,42 @@ END
     umount_weir "$MNT"
     expect_equal "what is left" "$(find "$SRC/d" "$SRC/.weir/parked" | sort)" "$SRC/.weir/parked"$'\n'"$SRC/d"
     counts "4,500 files"
+    exit
+fi
+
+if [ "$1" = second-name ]; then
+    need_command setfacl
+    mount_weir "$SRC" "$MNT" --names behind
+    mkdir "$MNT/d" "$MNT/at-once"
+    # SOURCE decides what becomes of names in such a directory.
+    setfacl -d -m u:1001:rwx "$MNT/at-once"
+    python3 - "$MNT/d" "$MNT/at-once" <<'END'
+import os, sys, threading
+behind, at_once = sys.argv[1:]
+failed = []
+def work(thread):
+    for turn in range(400):
+        first, second = f"{behind}/f{thread}-{turn}", f"{at_once}/f{thread}-{turn}"
+        fd = os.open(first, os.O_CREAT | os.O_RDWR)
+        # SOURCE has got it now, or is just getting it, or not yet.
+        for _ in range(turn % 4):
+            os.stat(first)
+        os.link(first, second)
+        links = os.stat(second).st_nlink
+        if links != 2:
+            failed.append((thread, turn, links))
+        os.unlink(first)
+        os.unlink(second)
+        os.close(fd)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+if failed:
+    sys.exit(f"{len(failed)} files have another number of links: {failed[:3]}")
+END
+    umount_weir "$MNT"
+    expect_equal "what is left" "$(ls -A "$SRC/d" "$SRC/at-once" | xargs)" "$SRC/at-once: $SRC/d:"
+    counts "800 files"
     exit
 fi
 

@@ -90,12 +90,12 @@ impl Tree {
         self.nodes.get(&node).is_some_and(|node| node.busy)
     }
 
-    /// Whether a command is under way that may change how many links home counts of a node: its names, or of a directory its
-    /// subdirectories.
+    /// Whether a command is under way that may change how many links home counts of a node: its names, the first one included,
+    /// or of a directory its subdirectories.
     pub fn are_links_changing(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|of| match &of.directory {
             Some(directory) => directory.subdirectories.busy > 0,
-            None => of.busy && of.setting.is_none(),
+            None => of.busy && (of.setting.is_none() || of.binding == Binding::Making),
         })
     }
 }

@@ -431,6 +431,24 @@ fn what_is_refused_of_a_file_without_a_name_is_kept_until_it_is_closed() {
 }
 
 #[test]
+fn links_change_while_a_file_is_made_and_while_it_gets_a_name_but_not_while_it_is_set() {
+    let mut tree = tree();
+    let under_way = |tree: &mut Tree, answer| {
+        let (id, _) = tree.next_command().unwrap();
+        let are_changing = tree.are_links_changing(N);
+        tree.ended(id, Ok(answer));
+        assert!(!tree.are_links_changing(N));
+        are_changing
+    };
+    tree.apply(make(N, at("n"), Kind::File), Lsn(8));
+    assert!(under_way(&mut tree, Answer::Made(Lsn(0))));
+    tree.apply(Change::Link { node: N, at: at("link") }, Lsn(16));
+    assert!(under_way(&mut tree, Answer::Done));
+    tree.apply(Change::Set { node: N, attributes: mode(0o640) }, Lsn(24));
+    assert!(!under_way(&mut tree, Answer::Done));
+}
+
+#[test]
 fn what_was_removed_while_home_refused_it_is_not_refused() {
     let mut tree = tree();
     tree.apply(make(N, at("n"), Kind::File), Lsn(8));
