@@ -3,10 +3,11 @@
 # that lost its names while it was open is written home, one that was closed since is not wanted any more, so that the log is
 # freed; by another name a file has its content and size at once;
 # one that is open by a name that it lost gets further names. A file of which no name is known gets one and loses that: it has its
-# former one, what was written to it, and a link.
+# former one, what was written to it, and a link. Where names are changed in SOURCE at once, because it has little room or with
+# `--names sync`, a file that was linked has what was written to it by any name, also when one of them is gone.
 # cases: open closed size link second
 # homes: sshfs
-# homes-cases: open closed size link second
+# homes-cases: open closed size link second linked-at-once linked-sync
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -19,7 +20,12 @@ if [ "$1" = second ]; then
     touch "$SRC"/former/{1..5}
     options=(-o entry_timeout=1,attr_timeout=1)
 fi
-mount_weir "$SRC" "$MNT" "${options[@]}" --names log --memory 16M --log-size 1M --dirty-expire 1s
+names=log
+case $1 in
+linked-at-once) mount -t tmpfs -o size=64M none "$WORK/remote" ;;
+linked-sync) names=sync ;;
+esac
+mount_weir "$SRC" "$MNT" "${options[@]}" --names "$names" --memory 16M --log-size 1M --dirty-expire 1s
 timeout --signal=KILL 100 python3 - "$MNT" "$SRC" "$1" "$WEIR" <<'EOT' || fail "the program failed, or waits for ever: $("$WEIR" status "$MNT" | grep -E '^  (log|errors)')"
 import os, subprocess, sys, time
 
@@ -92,6 +98,36 @@ elif case == "link":
     for name in "two-again", "four":
         with open(f"{source}/{name}", "rb") as file:
             assert file.read() == b"content", name
+elif case.startswith("linked"):
+    os.mkdir(f"{mount}/d")
+
+    def append(name, content):
+        with open(name, "ab") as file:
+            file.write(content)
+
+    def expect(root):
+        for turn in range(20):
+            with open(f"{root}/y{turn}", "rb") as file:
+                assert (found := file.read()) == b"A" * 48 + b"B" * 24, f"{root}/y{turn}: {found}"
+
+    names = [(f"{mount}/d/x{turn}", f"{mount}/y{turn}") for turn in range(20)]
+    for one, _ in names:
+        append(one, b"A" * 48)
+    for one, other in names:
+        os.link(one, other)
+    for turn, (one, other) in enumerate(names):
+        if turn % 3:
+            append(other, b"B" * 24)
+        if turn % 2:
+            append(f"{mount}/new", b"new")
+            os.rename(f"{mount}/new", one)
+        else:
+            os.unlink(one)
+        if turn % 3 == 0:
+            append(other, b"B" * 24)
+    subprocess.run([weir, "sync", mount], check=True)
+    expect(mount)
+    expect(source)
 elif case == "second":
     files = {name: os.open(f"{mount}/former/{name}", os.O_RDWR) for name in os.listdir(f"{mount}/former")}
     # Until their names are forgotten.
@@ -133,6 +169,7 @@ EOT
 expect_status "$MNT" stats.destage_errors 0
 expect_status "$MNT" stats.sync_errors 0
 umount_weir "$MNT"
+[ "$1" != linked-at-once ] || umount -l "$WORK/remote"
 if [ "$1" = size ]; then
     for turn in 1 3; do
         expect_equal "$turn-two" "$(head -c 10 "$SRC/$turn-two") $(stat -c %s "$SRC/$turn-two")" "afterafter 5000"

@@ -532,7 +532,9 @@ impl FileSystem {
     /// synced for what the log has of it, unless home lost it with its last descriptor (sshfs).
     fn is_to_be_discarded(&self, inode: &Inode) -> bool {
         let is_lost = inode.is_nameless() && inode.is_at_home() && !self.home.are_by_handle();
-        (is_lost || self.shard.has_dirty(inode.node().file())) && self.has_surely_no_name(inode)
+        (is_lost || self.shard.has_dirty(inode.node().file()))
+            && !inode.is_linked()
+            && self.has_surely_no_name(inode)
     }
 
     /// Whether home may have a name of a file that lost its last one here: somebody else linked it there.
@@ -576,7 +578,10 @@ impl FileSystem {
             if let Some(behind) = self.write_behind.as_ref().filter(|_| inode.is_nameless()) {
                 behind.release_nameless(inode.node());
             }
-            if inode.is_attached() && self.has_no_name(inode) && !self.may_have_others_names(inode)
+            if inode.is_attached()
+                && !inode.is_linked()
+                && self.has_no_name(inode)
+                && !self.may_have_others_names(inode)
             {
                 self.discard(inode, &mut inode.open());
             }

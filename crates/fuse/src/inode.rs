@@ -99,6 +99,8 @@ pub(crate) struct Inode {
     used: AtomicBool,
     /// It has no name any more, so that it is not found again once its descriptor is closed.
     nameless: AtomicBool,
+    /// It got another name at home, by which home shows another inode.
+    linked: AtomicBool,
     /// The engine has detached the file, so changes at home since then are not known.
     unsure: AtomicBool,
     open: Mutex<OpenState>,
@@ -153,6 +155,7 @@ impl Inode {
             privileges: AtomicU8::new(PRIVILEGES_UNKNOWN),
             used: AtomicBool::new(true),
             nameless: AtomicBool::new(false),
+            linked: AtomicBool::new(false),
             unsure: AtomicBool::new(marks.cached),
             open: Mutex::new(OpenState::default()),
             lane: InodeLane::resumed(marks.posted),
@@ -361,6 +364,16 @@ impl Inode {
     /// Whether it lost its last name by way of the mount.
     pub(crate) fn is_nameless(&self) -> bool {
         self.nameless.load(Ordering::Acquire)
+    }
+
+    /// It is about to get another name at home, where links are not counted and inodes are not told apart (sshfs).
+    pub(crate) fn set_linked(&self) {
+        self.linked.store(true, Ordering::Release);
+    }
+
+    /// Whether it may have names that nobody here knows: its data is wanted when its last known name is gone.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.linked.load(Ordering::Acquire)
     }
 
     /// Its status was changed by way of the mount, and home may not show that yet.

@@ -791,7 +791,7 @@ impl FileSystem {
         }
         match logged {
             // The log has failed. Home is given the file's data before its new name.
-            Err(_) if !behind.is_logged() => Ok(()),
+            Err(_) if !behind.is_logged() || self.shard.log_has_failed() => Ok(()),
             logged => Ok(logged?),
         }
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -236,6 +237,11 @@ impl FileSystem {
         }
         let (directory, _changing) = self.directory_at_home(new)?;
         self.wait_until_at_home(&inode)?;
+        if !self.home.are_by_handle() {
+            // By its new name home shows another inode, which has what is home.
+            inode.set_linked();
+            self.bring_data_home(&inode);
+        }
         let step = Step { node, from: None, to: Some(place(new)?) };
         // While its open state is locked it is not closed, which drops what is not home of it.
         let open = is_nameless.then(|| inode.open());
@@ -357,11 +363,17 @@ impl FileSystem {
             self.all_names_at_home(named.node)?;
         }
         let held = named.as_ref().and_then(|named| self.hold_if_last(named));
+        let is_linked = held.as_ref().is_some_and(|inode| inode.is_linked());
+        if let Some(inode) = held.as_ref().filter(|_| is_linked) {
+            self.bring_data_home(inode);
+        }
         let lost = place(at)?;
         let files: Vec<FileId> = named.iter().map(|named| named.node.file()).collect();
         let changed = match &named {
             Some(named)
-                if named.status.nlink == 1 && self.another_name(named.node, &lost).is_none() =>
+                if named.status.nlink == 1
+                    && !is_linked
+                    && self.another_name(named.node, &lost).is_none() =>
             {
                 Renamed::Removed(named.node.file())
             }
@@ -481,6 +493,9 @@ impl FileSystem {
         }
         let held = moved.as_ref().and_then(|moved| self.inodes.get(moved.node));
         let lost = replaced.as_ref().and_then(|replaced| self.hold_if_last(replaced));
+        if let Some(inode) = lost.as_ref().filter(|inode| inode.is_linked() && !exchange) {
+            self.bring_data_home(inode);
+        }
         let both = moved.iter().chain(&replaced);
         let is_directory = both.clone().any(|named| named.kind() != FileType::RegularFile);
         let files: Vec<FileId> = both.map(|named| named.node.file()).collect();
@@ -560,6 +575,13 @@ impl FileSystem {
         self.inode(named.node).ok()
     }
 
+    /// Waits until home has a file's data, or has refused it.
+    fn bring_data_home(&self, inode: &Inode) {
+        let (sender, ended) = channel();
+        self.when_home(inode, move || sender.send(()).unwrap_or(()));
+        let _ = ended.recv();
+    }
+
     /// Notes that a known inode is found at `place` now.
     fn found_at(&self, node: NodeId, place: Place<'_>) {
         if let Some(place) = weir_names::Place::new(place.parent, place.name.as_bytes()) {
@@ -629,7 +651,8 @@ impl FileSystem {
                 behind.forget_number(inode.node());
             }
         }
-        if !nameless
+        let is_linked = inode.is_linked();
+        if (!nameless || is_linked)
             && inode.is_attached()
             && let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.logs_places())
             && !behind.keeps_a_name(&self.inodes, inode.node())
@@ -637,7 +660,7 @@ impl FileSystem {
             // Recovery finds it again when it is opened by a name that it has left.
             self.shard.pause_log(inode.node().file());
         }
-        if !nameless || !inode.is_attached() {
+        if !nameless || is_linked || !inode.is_attached() {
             return;
         }
         let mut state = inode.open();

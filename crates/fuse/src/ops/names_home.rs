@@ -740,7 +740,9 @@ impl FileSystem {
         self.check_is_at(node, at, entry)?;
         let files = [node.file()];
         // Not every home counts links (sshfs).
-        let is_only_name = |inode: Arc<Inode>| inode.status().is_ok_and(|home| home.nlink <= 1);
+        let is_only_name = |inode: Arc<Inode>| {
+            !inode.is_linked() && inode.status().is_ok_and(|home| home.nlink <= 1)
+        };
         let is_last =
             self.another_name(node, at).is_none() && self.inode(node).is_ok_and(is_only_name);
         let changed = match is_last {

@@ -44,7 +44,7 @@ impl NamesLog {
             return Ok(number);
         }
         // It may have got another name. Of what is under way only one that this does not concern is sure.
-        let is_moving = tree.is_busy(node) && self.numbers.contains_key(&node);
+        let is_moving = tree.is_busy(node) && self.has_told_of(node);
         let names = match is_moving {
             true => sure_names(tree, node).cloned().chain(other).collect(),
             false => names_at_home(tree, inodes, node),
@@ -69,6 +69,15 @@ impl NamesLog {
             true => Ok(number),
             false => Err(Unlogged::Never),
         }
+    }
+
+    /// Whether the log has said where home has a node, or is about to: it is under way.
+    fn has_told_of(&self, node: NodeId) -> bool {
+        let Some((&number, by_path)) = self.numbers.get(&node).zip(self.by_path.as_ref()) else {
+            return false;
+        };
+        let number = NodeId(number);
+        by_path.places.has(number) || by_path.under_way.values().any(|step| step.node == number)
     }
 
     /// Sees to it that the log says what home has under a name that a change mentions.
