@@ -68,7 +68,7 @@ pub use policy::Policy;
 pub use proc_path::shown_path;
 pub use recovery::RecoveryError;
 pub use recovery_names::{
-    Counts, GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NameRecord,
+    Counts, GivenUp, KeptDirectory, LeftName, LeftReason, Moved, NameConflict, NameRecord,
     NamesRecoveryError, Noted, RecoveredNames, forget_recovered_names, recover_names,
 };
 pub use redo_log::{

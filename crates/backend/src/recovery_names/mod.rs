@@ -11,6 +11,8 @@
 //! before it is done. Which of the two it is the log says, not the file system: SOURCE may have been copied to another one. If the
 //! log says neither, nothing of it was at home.
 //!
+//! What home was made to do after the log had failed, `moved` undoes: a mount notes that (`since_failure`).
+//!
 //! Does not own: the log and how its records are read; the bytes of files and their sizes
 //! ([`recovery`](crate::recovery)).
 //!
@@ -25,10 +27,12 @@
 mod executor;
 mod given_up;
 mod inodes;
+mod moved;
 mod note;
 mod outcome;
 mod records;
 mod replayed;
+mod since_failure;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -50,10 +54,11 @@ use inodes::{Finding, Inodes, names_in};
 use note::Note;
 use outcome::{damaged, reason, system};
 use records::{check_change, check_known, does_nothing};
+use since_failure::SinceFailure;
 
 pub use executor::Counts;
 pub(crate) use note::NoteOfFailure;
-pub use note::{Noted, forget_recovered_names};
+pub use note::{Moved, Noted, forget_recovered_names};
 pub use outcome::{
     GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames,
 };
@@ -115,6 +120,7 @@ struct Recovery<'a> {
     /// Nodes that the log makes and says that home had, and that home does not have: it lost them, or somebody else removed
     /// them. They are made again.
     missing: BTreeSet<NodeId>,
+    since_failure: SinceFailure,
     /// What is gone, and was reported.
     reported_gone: HashSet<NodeId>,
     /// The inodes that this recovery and earlier ones made, and what they are: home may give them the identities of those that
@@ -154,6 +160,7 @@ impl<'a> Recovery<'a> {
             lost: 0,
             given_up: Vec::new(),
             missing: BTreeSet::new(),
+            since_failure: SinceFailure::default(),
             reported_gone: HashSet::new(),
             made_here: noted.iter().filter_map(Noted::inode).collect(),
         };
@@ -171,6 +178,7 @@ impl<'a> Recovery<'a> {
                 recovery.tree.replay(change, lsn).map_err(|why| damaged(lsn, why))?;
             }
         }
+        recovery.undo_since_failure(Lsn(end.0.saturating_sub(1)));
         recovery.find_parked().map_err(system("look into '.weir/parked'"))?;
         Ok(recovery)
     }
@@ -200,8 +208,9 @@ impl<'a> Recovery<'a> {
                 }
             }
         }
-        for line in noted {
+        for line in &noted {
             let Noted::Inode(node, identity) = line else { continue };
+            let (node, identity) = (*node, identity.clone());
             if let Some(kind) = made.get(&node) {
                 self.introduce_made(node, kind, &identity)?;
             } else if self.nodes.contains(&node)
@@ -210,7 +219,8 @@ impl<'a> Recovery<'a> {
                 self.introduce_made_again(node, identity)?;
             }
         }
-        Ok(())
+        let introduced = self.introduce_moved(&noted);
+        introduced.map_err(system("find out which files SOURCE has"))
     }
 
     /// A directory that was gone, and that an earlier recovery made again.
@@ -259,6 +269,10 @@ impl<'a> Recovery<'a> {
             if let Some(node) = node
                 && self.executor.recognize_parked(&mut self.tree, node, &at, &seen)?
             {
+                self.tree.found_parked(node);
+                continue;
+            }
+            if let Some(node) = self.take_moved_parked(&name, seen.identity())? {
                 self.tree.found_parked(node);
                 continue;
             }
@@ -411,7 +425,9 @@ fn finding_of(
         || noted.iter().any(|line| matches!(line, Noted::Step(..)));
     let is_handle = |record: &NameRecord| matches!(record, NameRecord::Known { .. });
     let handle = records.iter().find(|(_, record)| is_handle(record));
-    let by_handle = handle.is_some() || noted.iter().any(|line| matches!(line, Noted::Inode(..)));
+    let names_inode =
+        |line: &Noted| matches!(line, Noted::Inode(..) | Noted::Was(_) | Noted::May(_));
+    let by_handle = handle.is_some() || noted.iter().any(names_inode);
     let has_handles = || {
         let naming = Naming::of(source).map_err(system("find out SOURCE's file system"))?;
         Ok(!naming.is_by_path())

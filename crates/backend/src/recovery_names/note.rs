@@ -19,7 +19,11 @@
 //! NODE IDENTITY             an inode that was made
 //! begun NODE FROM TO        a step; so do `done` and `undone`
 //! failed                    the log failed
+//! was IDENTITY AT           home had an inode there when the log failed, and may have it elsewhere now
+//! may IDENTITY AT           home may have it there now
 //! ```
+//!
+//! AT is `DIRECTORY/NAME`, where DIRECTORY is the identity of a directory, or `-` for SOURCE itself.
 //!
 //! FROM and TO are `DIRECTORY/NAME`, or `-` for none; NAME is the bytes of the name. All numbers and bytes are in hexadecimal
 //! digits. The last batch may be cut, since nothing was done yet that needs it.
@@ -43,6 +47,8 @@ const NOTE_NEW: &str = "recovered.new";
 
 /// The line of [`Noted::Failed`].
 const FAILED: &str = "failed";
+const WAS: &str = "was";
+const MAY: &str = "may";
 
 /// One line of a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +59,21 @@ pub enum Noted {
     Step(Step, Stage),
     /// The log failed, and names went home without it from there on.
     Failed,
+    /// Home had an inode under a name when the log failed, and its names changed after that.
+    Was(Moved),
+    /// Home may have it under a name now.
+    May(Moved),
+}
+
+/// An inode and a name of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Its identity.
+    pub identity: Vec<u8>,
+    /// The identity of the directory; empty for SOURCE itself.
+    pub directory: Vec<u8>,
+    /// The name.
+    pub name: Vec<u8>,
 }
 
 impl Noted {
@@ -60,7 +81,7 @@ impl Noted {
     pub(crate) fn inode(&self) -> Option<(Vec<u8>, NodeId)> {
         match self {
             Noted::Inode(node, identity) => Some((identity.clone(), *node)),
-            Noted::Step(..) | Noted::Failed => None,
+            _ => None,
         }
     }
 
@@ -69,7 +90,7 @@ impl Noted {
         match self {
             Noted::Inode(node, _) => Some(*node),
             Noted::Step(step, Stage::Done) if step.from.is_none() => Some(step.node),
-            Noted::Step(..) | Noted::Failed => None,
+            _ => None,
         }
     }
 }
@@ -209,7 +230,21 @@ fn encode_line(line: &Noted) -> String {
             format!("{} {:x} {} {}\n", word(*stage), node.0, place(from), place(to))
         }
         Noted::Failed => format!("{FAILED}\n"),
+        Noted::Was(moved) => encode_moved(WAS, moved),
+        Noted::May(moved) => encode_moved(MAY, moved),
     }
+}
+
+fn encode_moved(word: &str, Moved { identity, directory, name }: &Moved) -> String {
+    let directory = if directory.is_empty() { "-".to_owned() } else { hex(directory) };
+    format!("{word} {} {directory}/{}\n", hex(identity), hex(name))
+}
+
+fn decode_moved(rest: &str) -> Option<Moved> {
+    let (identity, at) = rest.split_once(' ')?;
+    let (directory, name) = at.split_once('/')?;
+    let directory = if directory == "-" { Vec::new() } else { digits(directory)? };
+    Some(Moved { identity: digits(identity)?, directory, name: digits(name)? })
 }
 
 fn word(stage: Stage) -> &'static str {
@@ -269,6 +304,11 @@ fn decode_line(line: &str) -> Option<Noted> {
         return Some(Noted::Failed);
     }
     let (first, rest) = line.split_once(' ')?;
+    match first {
+        WAS => return decode_moved(rest).map(Noted::Was),
+        MAY => return decode_moved(rest).map(Noted::May),
+        _ => {}
+    }
     let node = |digits: &str| Some(NodeId(u64::from_str_radix(digits, 16).ok()?));
     let Some(stage) = Stage::ALL.into_iter().find(|&stage| word(stage) == first) else {
         return Some(Noted::Inode(node(first)?, digits(rest)?));
@@ -310,11 +350,16 @@ mod tests {
         let place = |name: &[u8]| Place::new(NodeId(0x123), name);
         let step =
             |stage| Noted::Step(Step { node: NodeId(8), from: place(b" \n\xff"), to: None }, stage);
+        let in_directory = |directory: &[u8]| {
+            let (directory, name) = (directory.to_vec(), b" /\n".to_vec());
+            Noted::Was(Moved { identity: vec![1, 0xff], directory, name })
+        };
         let moved = Step { node: NodeId(1 << 62), from: place(b"a"), to: place(b"b") };
         let batches = [
             vec![inode(7), inode(0x1234)],
             vec![step(Stage::Begun), step(Stage::Done), step(Stage::Undone)],
             vec![inode(9), Noted::Step(moved, Stage::Begun), Noted::Failed],
+            vec![in_directory(&[]), in_directory(&[7, 0x2f])],
         ];
         let (mut note, made) = read(1);
         assert!(made.is_empty());

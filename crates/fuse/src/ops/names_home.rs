@@ -192,6 +192,7 @@ impl FileSystem {
         if matches!(command, Command::Look { .. } | Command::Set { .. }) {
             return Ok(());
         }
+        behind.note_command(&self.inodes, command);
         let noted = behind.note_since_failure();
         // What is removed makes room for the note. Nothing else is taken for it before something else has its name.
         let is_removal =
@@ -451,7 +452,7 @@ impl FileSystem {
             (Some(begun), _) => behind.end_step(&begun, Stage::Done),
             (None, Way::Handle(handle)) => {
                 let identity = [&handle.kind().to_le_bytes()[..], handle.bytes()].concat();
-                behind.log_identity(&self.inodes, made.inode.node(), &identity)
+                behind.log_identity(&self.inodes, made.inode.node(), &made.at, &identity)
             }
             (None, Way::Place(_)) => None,
         };

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
+use weir_backend::Noted;
 use weir_backend::home_names::HomeNames;
 use weir_engine::Error;
 use weir_log::Lsn;
@@ -230,10 +231,16 @@ impl WriteBehind {
         &self,
         inodes: &Inodes,
         node: NodeId,
+        at: &Place,
         identity: &[u8],
     ) -> Option<Lsn> {
         self.append_now(|State { tree, log, .. }| {
-            Some(log.as_mut()?.append_identity(inodes, node, tree.kind(node)?, identity))
+            let log = log.as_mut()?;
+            if log.failed {
+                // The log may have it under another name.
+                log.note_name(inodes, Some(identity.to_vec()), at, Noted::May);
+            }
+            Some(log.append_identity(inodes, node, tree.kind(node)?, identity))
         })
     }
 

@@ -10,21 +10,20 @@
 
 use std::sync::PoisonError;
 
-use weir_backend::Noted;
-use weir_names::NodeId;
-use weir_names::tree::{HomeError, Step};
+use weir_backend::{Moved, Noted};
+use weir_names::tree::{Command, HomeError, Step, Tree};
+use weir_names::{NodeId, Place};
 
 use crate::errno::Errno;
-use crate::write_behind::log::NamesLog;
+use crate::inodes::Inodes;
+use crate::write_behind::log::{NamesLog, identity};
 use crate::write_behind::moves::Stage;
-use crate::write_behind::state::WriteBehind;
+use crate::write_behind::state::{State, WriteBehind};
 
 impl NamesLog {
     /// Nothing is logged any more.
     pub(super) fn fail(&mut self) {
         self.failed = true;
-        // Where there is no number left, none is given any more.
-        self.unlogged_from = self.shard.new_node();
     }
 
     /// Whether what home does to names is noted.
@@ -55,7 +54,10 @@ impl NamesLog {
                 let begun = by_path.under_way.values();
                 lines.extend(begun.map(|step| Noted::Step(step.clone(), Stage::Begun)));
             }
-            None => lines.extend(self.unlogged_inodes()),
+            None => {
+                lines.extend(self.unlogged_inodes());
+                lines.extend(self.moved_lines.iter().cloned());
+            }
         }
         (lines, true)
     }
@@ -68,7 +70,71 @@ impl NamesLog {
     }
 }
 
+/// Where handles last, names do not tell nodes apart, and no steps are noted.
+impl NamesLog {
+    fn note_moves(&mut self, tree: &Tree, inodes: &Inodes, command: &Command) {
+        if self.by_path.is_some() || !self.is_noted() {
+            return;
+        }
+        let (nodes, new) = match command {
+            Command::Look { .. } | Command::Set { .. } | Command::Make { .. } => return,
+            Command::Link { node, at } => ([Some(*node), None], [Some((*node, at)), None]),
+            Command::Rename { node, to, replacing, .. } => {
+                ([Some(*node), *replacing], [Some((*node, to)), None])
+            }
+            Command::Exchange { one, other } => {
+                ([Some(one.0), Some(other.0)], [Some((one.0, &other.1)), Some((other.0, &one.1))])
+            }
+            Command::Unlink { node, .. } | Command::RemoveDirectory { node, .. } => {
+                ([Some(*node), None], [None, None])
+            }
+        };
+        for node in nodes.into_iter().flatten() {
+            let Some(of) = identity(inodes, node).filter(|of| !self.moved.contains(of)) else {
+                continue;
+            };
+            self.moved.insert(of);
+            for at in tree.home_names(node) {
+                self.note_name(inodes, identity(inodes, node), at, Noted::Was);
+            }
+        }
+        for (node, at) in new.into_iter().flatten() {
+            self.note_name(inodes, identity(inodes, node), at, Noted::May);
+        }
+    }
+
+    /// Notes a name of an inode, where handles last.
+    pub(super) fn note_name(
+        &mut self,
+        inodes: &Inodes,
+        of: Option<Vec<u8>>,
+        at: &Place,
+        line: fn(Moved) -> Noted,
+    ) {
+        let directory = match at.parent() {
+            NodeId::ROOT => Some(Vec::new()),
+            // What is parked is found there.
+            NodeId::PARKING => None,
+            parent => identity(inodes, parent),
+        };
+        if let Some((identity, directory)) = of.zip(directory) {
+            let line = line(Moved { identity, directory, name: at.name().to_vec() });
+            self.moved_lines.push(line.clone());
+            self.note(line);
+        }
+    }
+}
+
 impl WriteBehind {
+    /// If the log has failed, the note is to say what a command is about to do to names.
+    pub(crate) fn note_command(&self, inodes: &Inodes, command: &Command) {
+        let mut state = self.lock();
+        let State { tree, log, .. } = &mut *state;
+        if let Some(log) = log.as_mut().filter(|log| log.failed) {
+            log.note_moves(tree, inodes, command);
+        }
+    }
+
     /// Before home is given a change of names, or something goes into what it made: if the log has failed, what was begun until
     /// now is in the note after that. Blocks while it is written.
     ///

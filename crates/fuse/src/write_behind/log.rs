@@ -13,7 +13,7 @@
 //! Owns the nodes' numbers in the log, and when it is committed and home settled. Does not own the log's records
 //! ([`weir_names::tree`]) nor its space (the engine).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,8 +59,10 @@ pub(super) struct NamesLog {
     pub(super) by_path: Option<ByPath>,
     /// After it has failed.
     pub(super) unnoted: Unnoted,
-    /// Numbers from there on were given after it had failed: no record has them.
-    pub(super) unlogged_from: Option<u64>,
+    /// Inodes whose names home changed after it had failed.
+    pub(super) moved: HashSet<Vec<u8>>,
+    /// What is noted of them.
+    pub(super) moved_lines: Vec<Noted>,
 }
 
 /// An inode of home in the log.
@@ -109,7 +111,8 @@ impl NamesLog {
             settled: Instant::now(),
             failed: false,
             unnoted: Unnoted::default(),
-            unlogged_from: None,
+            moved: HashSet::new(),
+            moved_lines: Vec::new(),
         }
     }
 
@@ -148,16 +151,13 @@ impl NamesLog {
         }
     }
 
-    /// The number under which a node is parked at home: recovery finds it by that. A log that has failed may be replayed, too.
-    /// Numbers that were given since are in no record, and a node is not parked under one name and looked for under another.
+    /// The number under which a node is parked at home: recovery finds it by that. A log that has failed may be replayed, too, and
+    /// gives none for that, so that a node is not parked under one name and looked for under another.
     pub(super) fn parked_number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
         if !self.failed {
             return self.number(inodes, node);
         }
         let known = self.known_number(inodes, node)?;
-        if self.unlogged_from.is_some_and(|from| known >= from) {
-            return None;
-        }
         self.numbers.insert(node, known);
         Some(known)
     }
@@ -287,7 +287,7 @@ impl NamesLog {
 }
 
 /// How recovery finds an inode that home has: by its handle.
-fn identity(inodes: &Inodes, node: NodeId) -> Option<Vec<u8>> {
+pub(super) fn identity(inodes: &Inodes, node: NodeId) -> Option<Vec<u8>> {
     match inodes.way(node)? {
         (_, Way::Handle(handle)) => {
             Some([&handle.kind().to_le_bytes()[..], handle.bytes()].concat())

@@ -157,7 +157,9 @@ impl Tree {
             self.review_place(node, at);
             self.wake(node);
         }
-        self.conflicts.push(Conflict { at: at.clone(), kept });
+        if kept.is_some() || !self.moved_by_us {
+            self.conflicts.push(Conflict { at: at.clone(), kept });
+        }
     }
 
     /// A name beside this one that nothing is known to have.

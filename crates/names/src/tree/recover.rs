@@ -36,6 +36,39 @@ impl Tree {
         self.moved_by_us = true;
     }
 
+    /// Home had a node under a name when the log failed: it is to be there again, if the log does not say otherwise. The node was
+    /// introduced, and the log was replayed, which ends after `lsn`.
+    pub fn was_at(&mut self, node: NodeId, at: &Place, lsn: Lsn) {
+        let is_free = self
+            .entry(at)
+            .is_none_or(|entry| entry.wanted.is_none() && entry.home == AtHome::Unknown);
+        let is_known = self.nodes.contains_key(&node) && self.directory_mut(at.parent()).is_some();
+        if is_known && is_free && self.replay_above(node, at).is_ok() {
+            self.want(at, Some(node), lsn);
+            self.queue.commit(self.durable);
+        }
+    }
+
+    /// Home may have got a node under a name after the log failed: it is looked for there. The log ends after `lsn`.
+    pub fn may_have_come_to(&mut self, node: NodeId, at: &Place, lsn: Lsn) {
+        if self.directory_mut(at.parent()).is_none() {
+            return;
+        }
+        if self.entry(at).is_none() {
+            self.want(at, None, lsn);
+        }
+        self.may_be_at(at, node);
+        self.queue.commit(self.durable);
+    }
+
+    /// A node was removed at home after the log failed: no name leads to it. The log ends after `lsn`.
+    pub fn was_removed(&mut self, node: NodeId, lsn: Lsn) {
+        for at in self.wanted_places(node).cloned().collect::<Vec<_>>() {
+            self.want(&at, None, lsn);
+        }
+        self.queue.commit(self.durable);
+    }
+
     /// Applies a change of the log. Nodes that home had are introduced before ([`Tree::introduce`]).
     ///
     /// A node that no record of the log makes or names is gone: it was made and removed before home had it, and the record
@@ -174,6 +207,11 @@ impl Tree {
         let number = std::str::from_utf8(name).ok()?.strip_prefix("node-")?;
         let node = NodeId(u64::from_str_radix(number, 16).ok()?);
         (Tree::parking(node).name() == name).then_some(node)
+    }
+
+    /// The name of a node in [`NodeId::PARKING`].
+    pub fn parked_name(node: NodeId) -> Vec<u8> {
+        Tree::parking(node).name().to_vec()
     }
 
     /// Home has a node parked: found in [`NodeId::PARKING`] before the first command of a recovery, or after a sync of home

@@ -146,3 +146,145 @@ fn after_an_error_the_note_is_written_anew() {
     write(&mut note, 13, true).unwrap();
     assert_eq!(read(), [Noted::Failed, Noted::Inode(NodeId(13), vec![1])]);
 }
+
+/// Home had `old` when the log failed, of which the log says nothing; it was exchanged with, or moved over, what the log has as `name`,
+/// or parked.
+#[test]
+fn what_the_log_does_not_speak_of_goes_back_to_where_it_was() {
+    for (content, is_now) in
+        [("", "name"), ("old", "name"), ("", ".weir/parked/unlogged-node-5"), ("old", "new")]
+    {
+        let Some(source) = Source::new() else { return };
+        fs::create_dir(source.path(".weir/parked")).unwrap();
+        fs::write(source.path(is_now), content).unwrap();
+        fs::write(source.path("moved"), "logged").unwrap();
+        let log = Log::default().make(10, at(1, "name"), Kind::File).known(
+            10,
+            Kind::File,
+            source.handle("moved"),
+        );
+        let (old, logged) = (source.handle(is_now), source.handle("moved"));
+        let moved = |identity: &[u8], name: &str| Moved {
+            identity: identity.to_vec(),
+            directory: Vec::new(),
+            name: name.as_bytes().to_vec(),
+        };
+        note(
+            &source,
+            &[
+                Noted::Failed,
+                Noted::Was(moved(&logged, "name")),
+                Noted::May(moved(&logged, "moved")),
+                Noted::Was(moved(&old, "old")),
+                Noted::May(moved(&old, "name")),
+                Noted::May(moved(&old, "new")),
+            ],
+        );
+        // It may be cut anywhere.
+        for commands_max in 0..4 {
+            let home = HomeNames::new(source.fd.as_fd()).unwrap();
+            let (records, end) = (log.0.clone(), log.end());
+            let mut recovery =
+                Recovery::new(source.fd.as_fd(), &home, &LOG, records, end, None).unwrap();
+            recovery.run(commands_max).unwrap();
+        }
+        log.recover_all(&source);
+        let expected = [("name", "logged"), ("old", content)];
+        let expected = expected.map(|(name, content)| (name.to_owned(), content.to_owned()));
+        assert_eq!(contents(&source), expected, "{content:?} is at {is_now}");
+        assert_eq!(source.handle("old"), old);
+        assert!(source.names(".weir/parked").is_empty());
+    }
+}
+
+#[test]
+fn by_their_names_too_and_what_was_removed_stays_so() {
+    let Some(source) = Source::new() else { return };
+    fs::create_dir(source.path(".weir/parked")).unwrap();
+    for (name, content) in [
+        ("name", "old"),
+        ("c", "logged"),
+        ("again", "new"),
+        ("over", "old-2"),
+        (".weir/parked/node-1e/", ""),
+        (".weir/parked/node-1e/below", "below"),
+    ] {
+        match name.strip_suffix('/') {
+            Some(directory) => fs::create_dir(source.path(directory)).unwrap(),
+            None => fs::write(source.path(name), content).unwrap(),
+        }
+    }
+    let log = Log::default()
+        .placed(10, Kind::File, at(1, "before"))
+        .rename(10, at(1, "before"), at(1, "name"), None)
+        .placed(11, Kind::File, at(1, "x"))
+        .rename(11, at(1, "x"), at(1, "again"), None)
+        .placed(12, Kind::File, at(1, "y"))
+        .rename(12, at(1, "y"), at(1, "over"), None);
+    let step = |stage, node, from: Option<&str>, to: Option<&str>| {
+        let place = |name: Option<&str>| name.map(|name| at(1, name));
+        Noted::Step(Step { node: NodeId(node), from: place(from), to: place(to) }, stage)
+    };
+    note(
+        &source,
+        &[
+            Noted::Failed,
+            step(Stage::Done, 10, None, Some("name")),
+            step(Stage::Done, 11, None, Some("again")),
+            step(Stage::Done, 20, None, Some("old")),
+            step(Stage::Begun, 10, Some("name"), Some("c")),
+            step(Stage::Done, 10, Some("name"), Some("c")),
+            step(Stage::Begun, 20, Some("old"), Some("name")),
+            step(Stage::Done, 20, Some("old"), Some("name")),
+            step(Stage::Done, 30, None, Some("directory")),
+            step(Stage::Begun, 30, Some("directory"), None),
+            step(Stage::Begun, 11, Some("again"), None),
+            step(Stage::Done, 11, Some("again"), None),
+            // Node 12 was replaced.
+            step(Stage::Done, 12, None, Some("over")),
+            step(Stage::Done, 50, None, Some("old-2")),
+            step(Stage::Begun, 50, Some("old-2"), Some("over")),
+            step(Stage::Done, 50, Some("old-2"), Some("over")),
+            step(Stage::Begun, 40, None, Some("again")),
+            step(Stage::Done, 40, None, Some("again")),
+        ],
+    );
+    let recovered = log.recover_by(&source, Finding::Names);
+    assert_eq!((recovered.left, recovered.conflicts), (vec![], vec![]));
+    let found = |name: &str| fs::read_to_string(source.path(name)).unwrap();
+    assert_eq!(source.names("."), ["again", "directory", "name", "old", "over"]);
+    assert_eq!(
+        ["again", "name", "old", "over", "directory/below"].map(found),
+        ["new", "logged", "old", "old-2", "below"]
+    );
+}
+
+#[test]
+fn what_replaced_something_that_is_gone_stays() {
+    let Some(source) = Source::new() else { return };
+    fs::write(source.path("gone"), "").unwrap();
+    fs::write(source.path("name"), "old").unwrap();
+    let (gone, old) = (source.handle("gone"), source.handle("name"));
+    let log = Log::default().known(10, Kind::File, gone.clone()).rename(
+        10,
+        at(1, "before"),
+        at(1, "name"),
+        None,
+    );
+    fs::remove_file(source.path("gone")).unwrap();
+    let moved = |identity: &[u8], name: &str| Moved {
+        identity: identity.to_vec(),
+        directory: Vec::new(),
+        name: name.as_bytes().to_vec(),
+    };
+    let lines = [
+        Noted::Failed,
+        Noted::Was(moved(&old, "old")),
+        Noted::Was(moved(&gone, "name")),
+        Noted::May(moved(&old, "name")),
+    ];
+    note(&source, &lines);
+    let recovered = log.recover(&source);
+    assert_eq!((recovered.left, recovered.conflicts), (vec![], vec![]));
+    assert_eq!(contents(&source), [("name".to_owned(), "old".to_owned())]);
+}

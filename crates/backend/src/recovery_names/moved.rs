@@ -1,0 +1,134 @@
+//! What home was made to do to names after the log had failed, undone: what the log does not speak of goes back to where it was, and
+//! nodes are looked for where they came.
+//!
+//! Where handles last, the note says which inodes were moved, from where and to where. Elsewhere its steps do.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{RenameFlags, renameat_with};
+use weir_log::Lsn;
+use weir_names::tree::{Kind, Tree};
+use weir_names::{NodeId, Place};
+
+use super::Recovery;
+use super::note::{Moved, Noted};
+use super::records::OWN_FIRST;
+use super::since_failure::{SinceFailure, nodes_of_steps, since_failure};
+use crate::home_names::open_directory;
+
+impl Recovery<'_> {
+    /// Inodes that were moved, where handles last.
+    pub(super) fn introduce_moved(&mut self, noted: &[Noted]) -> io::Result<()> {
+        let mut number = OWN_FIRST;
+        for line in since_failure(noted) {
+            let (Noted::Was(moved) | Noted::May(moved)) = line else { continue };
+            // A later recovery gives the same numbers: what it parks is found by them.
+            let (node, directory) = (NodeId(number), NodeId(number + 1));
+            number += 2;
+            let Moved { identity, directory: of, name } = moved;
+            let Some(directory) = self.node_of(of, directory)? else { continue };
+            let Some(at) = Place::new(directory, name) else { continue };
+            let Some(node) = self.node_of(identity, node)? else { continue };
+            let is_made = self.executor.made.contains(&node);
+            if !is_made && self.executor.inodes.kind_of(identity)?.is_none() {
+                self.since_failure.removed.push(node);
+                continue;
+            }
+            match line {
+                Noted::Was(_) => self.since_failure.was.push((node, at)),
+                _ => self.since_failure.may.push((node, at)),
+            }
+        }
+        self.executor.next_own = self.executor.next_own.max(number);
+        Ok(())
+    }
+
+    /// The node with an identity. If the log has none, it gets this number; `None` if home does not have it.
+    fn node_of(&mut self, identity: &[u8], number: NodeId) -> io::Result<Option<NodeId>> {
+        if identity.is_empty() {
+            return Ok(Some(NodeId::ROOT));
+        }
+        let inodes = &mut self.executor.inodes;
+        if let Some(known) = inodes.node(identity) {
+            return Ok(Some(known));
+        }
+        let Some(kind) = inodes.kind_of(identity)? else { return Ok(None) };
+        inodes.name(number, identity.to_vec());
+        self.tree.introduce(number, kind);
+        Ok(Some(number))
+    }
+
+    /// Where steps say what home was made to do since the log failed: which nodes these are about.
+    pub(super) fn note_moved_by_name(&mut self, noted: &[Noted], was: Vec<(NodeId, Place)>) {
+        let since = &mut self.since_failure;
+        since.was = was;
+        let whereabouts = self.executor.inodes.whereabouts().expect("nodes are found by name");
+        for node in nodes_of_steps(noted) {
+            let places = whereabouts.places(node).cloned().collect::<Vec<_>>();
+            if places.is_empty()
+                && self.nodes.contains(&node)
+                && !self.executor.made.contains(&node)
+            {
+                since.removed.push(node);
+            }
+            let named = places.into_iter().filter(|at| at.parent() != NodeId::PARKING);
+            since.may.extend(named.map(|at| (node, at)));
+        }
+    }
+
+    /// What was moved since the log failed is to be where the log has it, or else where it was. What replaced something that home does
+    /// not have any more stays there. To be called when the log is replayed, which ends after `last`.
+    pub(super) fn undo_since_failure(&mut self, last: Lsn) {
+        let SinceFailure { was, may, removed } = std::mem::take(&mut self.since_failure);
+        let mut left: HashSet<Place> = HashSet::new();
+        for node in removed {
+            left.extend(self.tree.wanted_places(node).cloned());
+            self.tree.was_removed(node, last);
+        }
+        let (replacing, may): (Vec<_>, Vec<_>) =
+            may.into_iter().partition(|(_, at)| left.contains(at));
+        for (node, at) in &replacing {
+            if self.tree.kind(*node).is_some_and(Kind::is_directory) {
+                self.tree.was_removed(*node, last);
+            }
+            self.tree.was_at(*node, at, last);
+        }
+        let replacing: HashSet<NodeId> = replacing.into_iter().map(|(node, _)| node).collect();
+        for (node, at) in was {
+            let is_logged = self.nodes.contains(&node)
+                && self.tree.wanted_places(node).next().is_some()
+                || self.removed.contains(&node);
+            match is_logged || replacing.contains(&node) {
+                true => self.tree.may_have_come_to(node, &at, last),
+                false => self.tree.was_at(node, &at, last),
+            }
+        }
+        for (node, at) in may {
+            self.tree.may_have_come_to(node, &at, last);
+        }
+    }
+
+    /// Whether a node that is parked is one that the log does not speak of, and that is known: it gets the name that the tree
+    /// expects.
+    pub(super) fn take_moved_parked(
+        &mut self,
+        name: &[u8],
+        identity: Option<&[u8]>,
+    ) -> io::Result<Option<NodeId>> {
+        let known = identity.and_then(|identity| self.executor.inodes.node(identity));
+        let Some(node) =
+            known.filter(|node| node.0 >= OWN_FIRST && self.tree.kind(*node).is_some())
+        else {
+            return Ok(None);
+        };
+        let wanted = Tree::parked_name(node);
+        if name != wanted {
+            let Some(parking) = self.executor.inodes.known_parking()? else { return Ok(None) };
+            let parking = open_directory(parking.as_fd())?;
+            renameat_with(&parking, name, &parking, &wanted[..], RenameFlags::NOREPLACE)?;
+        }
+        Ok(Some(node))
+    }
+}
