@@ -65,7 +65,7 @@ pub use outcome::{
 pub use records::NameRecord;
 pub(crate) use replayed::Replayed;
 
-/// Commands that a recovery executes for each record, and for each inode that is parked, at most. A name takes a look, a
+/// Commands that a recovery executes for each record, each line of the note, and each inode that is parked, at most. A name takes a look, a
 /// make or a rename by way of the parking place, and attributes; and the same once more if somebody else is in the way.
 const COMMANDS_PER_RECORD: usize = 100;
 
@@ -150,7 +150,7 @@ impl<'a> Recovery<'a> {
             executor: Executor::new(home, inodes, end),
             note,
             committed: end,
-            commands_left: 1000 + COMMANDS_PER_RECORD * records.len(),
+            commands_left: 1000 + COMMANDS_PER_RECORD * (records.len() + noted.len()),
             nodes: HashSet::from([NodeId::ROOT]),
             is_retried: false,
             not_noted: None,

@@ -88,7 +88,7 @@ impl Recovery<'_> {
             self.tree.was_removed(node, last);
         }
         let (replacing, may): (Vec<_>, Vec<_>) =
-            may.into_iter().partition(|(_, at)| left.contains(at));
+            may.into_iter().partition(|(node, at)| left.contains(at) && self.is_at(*node, at));
         for (node, at) in &replacing {
             if self.tree.kind(*node).is_some_and(Kind::is_directory) {
                 self.tree.was_removed(*node, last);
@@ -108,6 +108,13 @@ impl Recovery<'_> {
         for (node, at) in may {
             self.tree.may_have_come_to(node, &at, last);
         }
+    }
+
+    /// Whether home has a node under a name.
+    fn is_at(&mut self, node: NodeId, at: &Place) -> bool {
+        let inodes = &mut self.executor.inodes;
+        let seen = inodes.look(at).ok().flatten();
+        seen.is_some_and(|seen| seen.identity() == inodes.identity(node))
     }
 
     /// Whether a node that is parked is one that the log does not speak of, and that is known: it gets the name that the tree
