@@ -10,7 +10,7 @@ use crate::group::{GroupHeader, HEADER_BYTES};
 use crate::record::{ALIGN, Record};
 use crate::record_error::RecordError;
 use crate::rows::Row;
-use crate::superblock::{DATA_START, Superblock};
+use crate::superblock::{CHECKPOINT_MAX, DATA_START, Superblock};
 use crate::{GROUP_BYTES_MAX, Lsn};
 
 /// Reads a log's bytes.
@@ -203,8 +203,8 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(headers.filter(|header| header.lsn == lsn).copied().collect())
     }
 
-    /// Calls `each` with the headers in whole rows, from one position to another, that belong to this lap of
-    /// the log and stand at their own place.
+    /// Calls `each` with the headers in whole rows, from one position to another, that stand at their own place and belong to this lap of
+    /// the log, or to a later one.
     fn each_header(
         &mut self,
         from: Lsn,
@@ -223,7 +223,7 @@ impl<'a, R: ReadLog> Scan<'a, R> {
                 let here = self.superblock.ahead_of(place, (nth * BLOCK_BYTES) as u64);
                 if header.log == self.superblock.log
                     && header.place == here
-                    && (self.at..self.limit).contains(&header.lsn)
+                    && (self.at.0..=CHECKPOINT_MAX).contains(&header.lsn.0)
                 {
                     each(self, header)?;
                 }
@@ -235,7 +235,9 @@ impl<'a, R: ReadLog> Scan<'a, R> {
 
     /// Reads a group into the buffer, if it stands at an allowed place. Returns the position after it if it is whole.
     fn read_group(&mut self, header: &GroupHeader) -> Result<Option<Lsn>, ScanError> {
-        let after = self.superblock.after(header).filter(|&after| after <= self.limit);
+        let after = self.superblock.after(header);
+        // No group of this lap leads beyond it.
+        let after = after.filter(|&after| after <= self.limit || header.lsn >= self.limit);
         let Some(after) = after else { return Ok(None) };
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(header.blocks() as usize * BLOCK_BYTES, 0);
@@ -246,11 +248,13 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(whole.then_some(after))
     }
 
-    /// Checks that no group after the end was written when the missing group here was durable.
+    /// Checks that no group after the end was written when the missing group here was durable. So was every group of a later lap: the
+    /// superblock that allowed it is lost.
     fn look_for_later(&mut self) -> Result<(), ScanError> {
         let row = self.superblock.row_of(self.at);
         self.each_header(row.start, self.limit, |scan, header| {
-            let proves = header.lsn > scan.at && header.durable > scan.at;
+            let is_of_later_lap = header.lsn >= scan.limit;
+            let proves = is_of_later_lap || header.lsn > scan.at && header.durable > scan.at;
             if proves && scan.read_group(&header)?.is_some() {
                 let (lsn, later) = (scan.at, header.lsn);
                 return Err(ScanError::Damaged { lsn, place: row.place, later });

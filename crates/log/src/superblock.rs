@@ -41,6 +41,9 @@ pub const NODE_FIRST: u64 = 2;
 /// No node has this number or a higher one.
 pub(crate) const NODE_LIMIT: u64 = 1 << 62;
 
+/// No position is higher at the beginning of a lap (docs/LOG_FORMAT.md).
+pub(crate) const CHECKPOINT_MAX: u64 = 1 << 62;
+
 /// How many node numbers are given at most before the next superblock is durable. After a crash all of them
 /// count as used, and 2^26 crashes use up the numbers.
 const NODES_PER_SUPERBLOCK: u64 = 1 << 36;
@@ -268,7 +271,7 @@ impl Superblock {
             return Err(SuperblockError::Nonsense("generation"));
         }
         let checkpoint = superblock.checkpoint.0;
-        if !checkpoint.is_multiple_of(BLOCK_BYTES as u64) || checkpoint > 1 << 62 {
+        if !checkpoint.is_multiple_of(BLOCK_BYTES as u64) || checkpoint > CHECKPOINT_MAX {
             return Err(SuperblockError::Nonsense("checkpoint"));
         }
         if !(NODE_FIRST..=NODE_LIMIT).contains(&nodes) {

@@ -347,6 +347,25 @@ fn a_group_missing_in_a_row_is_damage_if_it_was_durable() {
 }
 
 #[test]
+fn a_group_of_a_later_lap_than_the_superblock_allows_is_damage() {
+    let older = fresh();
+    let ring = older.bytes - DATA_START;
+    for laps in [1, 2, 1 << 20] {
+        // The superblock by which the group could be written is lost.
+        let checkpoint = Lsn(laps * ring);
+        let mut disk = Disk::new(older);
+        let mut writer = Writer::new(Superblock { checkpoint, generation: 2, ..older });
+        commit(&mut writer, &mut disk, &[write(0, b"new")]);
+        match recover(&disk, &mut Files::default()) {
+            Err(ReplayError::Scan(ScanError::Damaged { lsn: Lsn(0), later, .. })) => {
+                assert_eq!(later, checkpoint);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn groups_go_around_the_end_of_the_ring_and_old_ones_do_not_count() {
     for row_blocks in [1, 7, 100, 256, 1000, 1024] {
         goes_around(row_blocks);
