@@ -47,7 +47,7 @@ impl State {
     /// Nothing waits for the log any more.
     pub(super) fn log_failed(&mut self) {
         let Some(log) = self.log.as_mut().filter(|log| !log.failed) else { return };
-        log.fail();
+        log.failed = true;
         tracing::error!("the log failed: names are brought home without it");
         // A sync that waits for what was changed until now waits for what is logged, too.
         self.next_lsn = self.next_lsn.max(log.last.0 + 1);

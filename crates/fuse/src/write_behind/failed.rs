@@ -21,11 +21,6 @@ use crate::write_behind::moves::Stage;
 use crate::write_behind::state::{State, WriteBehind};
 
 impl NamesLog {
-    /// Nothing is logged any more.
-    pub(super) fn fail(&mut self) {
-        self.failed = true;
-    }
-
     /// Whether what home does to names is noted.
     pub(super) fn is_noted(&self) -> bool {
         self.failed && self.shard.has_stale_log()
@@ -38,7 +33,8 @@ impl NamesLog {
         }
     }
 
-    /// What is to be written to the note, and whether it replaces the note.
+    /// What is to be written to the note, and whether it replaces the note. Where names tell nodes apart, a note that begins anew after an
+    /// error says where they are by then.
     fn take_unnoted(&mut self) -> (Vec<Noted>, bool) {
         if let Some(lines) = self.unnoted.take() {
             return (lines, false);
@@ -155,9 +151,8 @@ impl WriteBehind {
             return Ok(());
         }
         shard.note_names(&lines, anew).map_err(|error| {
-            tracing::warn!(
-                "names do not go home: cannot note in '.weir' what becomes of them: {error}"
-            );
+            // Programs and `weir status` get the error, as home's.
+            tracing::debug!("cannot note in '.weir' what becomes of names at home: {error}");
             if let Some(log) = &mut self.lock().log {
                 log.unnoted.begin_anew();
             }

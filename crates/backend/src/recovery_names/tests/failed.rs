@@ -30,6 +30,17 @@ fn note(source: &Source, lines: &[Noted]) {
     note.write(source.fd.as_fd(), &LOG, &lines[1..], false).unwrap();
 }
 
+fn step(stage: Stage, node: u64, from: Option<&str>, to: Option<&str>) -> Noted {
+    let place = |name: Option<&str>| name.map(|name| at(1, name));
+    Noted::Step(Step { node: NodeId(node), from: place(from), to: place(to) }, stage)
+}
+
+/// An inode under a name in SOURCE itself.
+fn moved(identity: &[u8], name: &str) -> Moved {
+    let (identity, name) = (identity.to_vec(), name.as_bytes().to_vec());
+    Moved { identity, directory: Vec::new(), name }
+}
+
 fn contents(source: &Source) -> Vec<(String, String)> {
     let names = source.names(".").into_iter();
     names.map(|name| (name.clone(), fs::read_to_string(source.path(name)).unwrap())).collect()
@@ -74,10 +85,6 @@ fn the_note_of_a_failed_log_says_where_nodes_are() {
         Some(at(1, "old-two")),
         Some(at(1, "two")),
     );
-    let step = |stage, node, from: Option<&str>, to: Option<&str>| {
-        let place = |name: Option<&str>| name.map(|name| at(1, name));
-        Noted::Step(Step { node: NodeId(node), from: place(from), to: place(to) }, stage)
-    };
     note(
         &source,
         &[
@@ -164,11 +171,6 @@ fn what_the_log_does_not_speak_of_goes_back_to_where_it_was() {
             source.handle("moved"),
         );
         let (old, logged) = (source.handle(is_now), source.handle("moved"));
-        let moved = |identity: &[u8], name: &str| Moved {
-            identity: identity.to_vec(),
-            directory: Vec::new(),
-            name: name.as_bytes().to_vec(),
-        };
         note(
             &source,
             &[
@@ -221,10 +223,6 @@ fn by_their_names_too_and_what_was_removed_stays_so() {
         .rename(11, at(1, "x"), at(1, "again"), None)
         .placed(12, Kind::File, at(1, "y"))
         .rename(12, at(1, "y"), at(1, "over"), None);
-    let step = |stage, node, from: Option<&str>, to: Option<&str>| {
-        let place = |name: Option<&str>| name.map(|name| at(1, name));
-        Noted::Step(Step { node: NodeId(node), from: place(from), to: place(to) }, stage)
-    };
     note(
         &source,
         &[
@@ -272,11 +270,6 @@ fn what_replaced_something_that_is_gone_stays() {
         None,
     );
     fs::remove_file(source.path("gone")).unwrap();
-    let moved = |identity: &[u8], name: &str| Moved {
-        identity: identity.to_vec(),
-        directory: Vec::new(),
-        name: name.as_bytes().to_vec(),
-    };
     let lines = [
         Noted::Failed,
         Noted::Was(moved(&old, "old")),
