@@ -2,10 +2,9 @@
 # `weir run --sync external`: a sync returns at once, and what leaves the program waits until it is durable. An observer outside keeps
 # what it saw; after kill -9 of the daemon, and after power cuts, all of it is explained by what is recovered. Each way in which
 # something leaves a program waits for one commit, and what stays inside for none. A commit that fails kills the session.
-# With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. Without a session and with their syncs taken away, the same observer finds that something is lost.
-# cases: ways promises outcomes every-write counter counter-cut sqlite failure script pipe keys redis status broken
+# cases: ways promises outcomes counter counter-cut sqlite failure script pipe keys redis status broken
 # long-cases: script-cut pipe-cut keys-cut redis-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -31,12 +30,7 @@ kill_daemon() {
 }
 
 # Whoever reads `seen` afterwards finds the last line that the observer saw.
-observe() { observe_by external "$@"; }
-observe_by() {
-    local mode=$1
-    shift
-    python3 "$LEAVING" observe "$WORK/seen" timeout -s KILL 60 "$WEIR" run --sync "$mode" -- "$@"
-}
+observe() { python3 "$LEAVING" observe "$WORK/seen" timeout -s KILL 60 "$WEIR" run --sync external -- "$@"; }
 
 # watch LOAD COMMAND...: mounts, and starts an observer of the load, which COMMAND runs; returns some time after the observer saw something.
 watch() {
@@ -163,52 +157,6 @@ import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 print(libc.syscall(425, 1, 0), ctypes.get_errno())')" "-1 38"
     umount_weir "$MNT"
-    ;;
-every-write)
-    # One kill of a program that never syncs. KEPT is how many of the numbers that were seen are not kept.
-    kill_once() {
-        local written renamed
-        rm -f "$WORK/seen"
-        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-        mkdir "$MNT/d"
-        sync "$MNT/d"
-        observe_by "$1" python3 "$LEAVING" change "$MNT/d" &
-        observer=$!
-        soon filled "$WORK/seen" || fail "the observer sees nothing"
-        sleep "0.$((RANDOM % 6))"
-        kill_daemon
-        wait "$observer" || true
-        seen=$(cat "$WORK/seen")
-        "$WEIR" recover "$SRC" >"$WORK/recovered"
-        written=$((10#$(cat "$SRC/d/written" 2>/dev/null || echo 0)))
-        renamed=$(find "$SRC/d" -name 'renamed-*' -printf '%f\n')
-        renamed=${renamed#renamed-}
-        rm -r "$SRC/d"
-        lost=$((seen > written ? seen - written : 0))
-        renamed=$((seen > ${renamed:-0} ? seen - ${renamed:-0} : 0))
-        lost=$((lost > renamed ? lost : renamed))
-    }
-    seen_all=0
-    for _ in {1..8}; do
-        kill_once every-write
-        [ "$lost" = 0 ] || fail "$lost of the $seen changes that were seen are lost"
-        seen_all=$((seen_all + seen))
-    done
-    # Where only syncs are promises the observer finds that.
-    kill_once external
-    [ "$lost" -gt 0 ] || fail "without --sync every-write nothing was lost either"
-    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
-    # The exit status is output, too.
-    status=0
-    "$WEIR" run --sync every-write --report="$WORK/report.json" -- sh -c "echo text >$MNT/f; exit 7" || status=$?
-    expect_equal "status" "$status" 7
-    expect_equal "commits at the end" "$(reported "$WORK/report.json" commits.at_end)" 1
-    # What stays inside waits for nothing.
-    "$WEIR" run --sync every-write --report="$WORK/report.json" -- sh -c "cd $MNT; for i in \$(seq 50); do echo text | cat >>f; mv f g; mv g f; done"
-    # In doubt a call leaves.
-    [ "$(reported "$WORK/report.json" commits.for_output)" -lt 25 ] || fail "what stays inside waits: $(cat "$WORK/report.json")"
-    umount_weir "$MNT"
-    counts "8 kills, $seen_all changes seen"
     ;;
 counter)
     seen_all=0

@@ -29,4 +29,4 @@ mod task;
 pub use commit::Counts;
 pub use kill::kill_descendants;
 pub use mounts::{FindMounts, Mount, Ordered};
-pub use supervisor::{Event, Promised, run};
+pub use supervisor::{Event, run};

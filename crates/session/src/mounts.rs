@@ -9,7 +9,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use crate::task::Device;
@@ -75,17 +74,11 @@ impl Ordered {
 pub(crate) struct Mounts {
     finder: Box<dyn FindMounts>,
     known: HashMap<(Device, u64), Mount>,
-    /// All with an order, as of the last change of the table of mounts.
-    ordered: Option<Vec<Ordered>>,
-    /// The table: the kernel tells a change of it once (proc_pid_mountinfo(5)).
-    table: Option<OwnedFd>,
 }
 
 impl Mounts {
     pub(crate) fn new(finder: Box<dyn FindMounts>) -> Mounts {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let table = rustix::fs::open("/proc/self/mountinfo", flags, Mode::empty()).ok();
-        Mounts { finder, known: HashMap::new(), ordered: None, table }
+        Mounts { finder, known: HashMap::new() }
     }
 
     /// The mount that an own descriptor's file is on.
@@ -105,19 +98,7 @@ impl Mounts {
     }
 
     /// All on which sync(2) is a promise.
-    pub(crate) fn ordered(&mut self) -> &[Ordered] {
-        if self.is_changed() {
-            self.ordered = None;
-        }
-        self.ordered.get_or_insert_with(|| self.finder.ordered())
-    }
-
-    /// Whether the table of mounts may have changed since this was asked last.
-    fn is_changed(&self) -> bool {
-        let Some(table) = &self.table else { return true };
-        let mut asked = [PollFd::new(table, PollFlags::PRI)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut asked, Some(&at_once)).is_err()
-            || asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
+    pub(crate) fn ordered(&self) -> Vec<Ordered> {
+        self.finder.ordered()
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
@@ -22,7 +22,7 @@ use crate::judge::Judge;
 use crate::kill::kill_descendants;
 use crate::listener::{Listener, Stopped};
 use crate::mounts::{FindMounts, Mount, Mounts, Ordered};
-use crate::task::{Device, Task, write_out};
+use crate::task::{Task, write_out};
 
 /// What happens to a session.
 #[derive(Debug)]
@@ -51,15 +51,6 @@ pub enum Event {
     },
 }
 
-/// What is durable before something leaves a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promised {
-    /// What was changed before the last sync.
-    Syncs,
-    /// Every change.
-    Changes,
-}
-
 enum Step {
     Tell(Event),
     Exited(ExitStatus),
@@ -69,46 +60,9 @@ enum Step {
 /// Shared by the threads.
 struct Session {
     commits: Commits,
-    mounts: Mutex<Mounts>,
-    promised: Promised,
     fallbacks: Mutex<Vec<String>>,
     /// The program has ended, and this process is about to close what it inherited.
     is_detached: AtomicBool,
-}
-
-impl Session {
-    fn mounts(&self) -> MutexGuard<'_, Mounts> {
-        self.mounts.lock().expect("no thread panics")
-    }
-
-    /// Promises what was changed on all mounts that have an order.
-    fn promise_all(&self) {
-        let mounts = self.mounts().ordered().to_vec();
-        if !mounts.is_empty() {
-            self.commits.promise(mounts);
-        }
-    }
-
-    /// Promises what is to be durable before something leaves.
-    fn promise_changes(&self) {
-        if self.promised == Promised::Changes {
-            self.promise_all();
-        }
-    }
-
-    /// The devices of the mounts on which something is to be durable before anything leaves.
-    fn promised(&self) -> Vec<Device> {
-        match self.promised {
-            Promised::Syncs => self.commits.promised(),
-            Promised::Changes => self.mounts().ordered().iter().map(|mount| mount.device).collect(),
-        }
-    }
-
-    /// Waits until all that was promised is durable; returns whether it is.
-    fn settle(&self) -> bool {
-        self.promise_changes();
-        self.commits.settle()
-    }
 }
 
 /// Runs a program as a session, in this process, which must have no other children; returns when the last member
@@ -116,7 +70,6 @@ impl Session {
 pub fn run(
     command: Command,
     finder: Box<dyn FindMounts>,
-    promised: Promised,
     mut tell: impl FnMut(Event),
 ) -> io::Result<()> {
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
@@ -124,8 +77,6 @@ pub fn run(
     let mut inherited = Some(inherited()?);
     let session = Arc::new(Session {
         commits: Commits::new(),
-        mounts: Mutex::new(Mounts::new(finder)),
-        promised,
         fallbacks: Mutex::new(Vec::new()),
         is_detached: AtomicBool::new(false),
     });
@@ -144,7 +95,7 @@ pub fn run(
     let listener: Arc<Listener> = Arc::new(listener);
     {
         let (session, listener) = (Arc::clone(&session), Arc::clone(&listener));
-        let mut receiver = CallReceiver { session, listener, judge };
+        let mut receiver = CallReceiver { session, listener, judge, mounts: Mounts::new(finder) };
         thread::Builder::new().name("calls".into()).spawn(move || receiver.run())?;
     }
     {
@@ -178,14 +129,14 @@ fn end(
             }
             // After a failure, Failed comes as well.
             Step::Exited(status) => {
-                if session.settle() {
+                if session.commits.settle() {
                     let fallbacks = session.fallbacks.lock().expect("no thread panics").clone();
                     tell(Event::Ended { status, counts: session.commits.counts(), fallbacks });
                     detach(session)?;
                 }
             }
             Step::AllGone => {
-                if session.settle() {
+                if session.commits.settle() {
                     return Ok(());
                 }
             }
@@ -261,6 +212,7 @@ struct CallReceiver {
     session: Arc<Session>,
     listener: Arc<Listener>,
     judge: Judge,
+    mounts: Mounts,
 }
 
 impl CallReceiver {
@@ -296,7 +248,10 @@ impl CallReceiver {
             }
             Call::WriteOut { .. } => self.listener.pass(&stopped),
             Call::SyncAll => {
-                self.session.promise_all();
+                let mounts = self.mounts.ordered();
+                if !mounts.is_empty() {
+                    self.session.commits.promise(mounts);
+                }
                 // The kernel syncs all other file systems.
                 self.listener.pass(&stopped);
             }
@@ -308,14 +263,13 @@ impl CallReceiver {
                 self.judge.make_pipe(&self.listener, &stopped, address, flags);
             }
             _ => {
-                let promised = self.session.promised();
+                let promised = self.session.commits.promised();
                 if promised.is_empty()
                     || (self.judge.stays_inside(&stopped, &promised)
                         && self.listener.still_waits(&stopped))
                 {
                     self.listener.pass(&stopped);
                 } else {
-                    self.session.promise_changes();
                     self.session.commits.wait(&self.listener, stopped);
                 }
             }
@@ -325,7 +279,7 @@ impl CallReceiver {
     /// Whether a call moves to somebody outside, and also what comes while it is under way.
     fn leads_outside(&mut self, stopped: &Stopped, into: i32) -> bool {
         let file = Task(stopped.thread).duplicate(into);
-        let mount = file.and_then(|file| self.session.mounts().of(file.as_fd()));
+        let mount = file.and_then(|file| self.mounts.of(file.as_fd()));
         !matches!(mount, Ok(Mount::Ordered(_))) && self.judge.leads_outside(stopped, into)
     }
 
@@ -361,7 +315,7 @@ impl CallReceiver {
         if !self.listener.still_waits(stopped) {
             return None;
         }
-        match self.session.mounts().of(file.as_fd()).ok()? {
+        match self.mounts.of(file.as_fd()).ok()? {
             Mount::Ordered(mount) => Some((file, mount)),
             Mount::Unordered(reason) => {
                 self.note_fallback(reason);

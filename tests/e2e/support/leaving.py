@@ -33,19 +33,6 @@ def count(path):
         os.write(1, b"%d\n" % number)
 
 
-def change(directory):
-    """As count, without a sync: by a write, and by a rename."""
-    os.chdir(directory)
-    fd = os.open("written", os.O_RDWR | os.O_CREAT, 0o644)
-    os.mkdir("renamed-0")
-    number = 0
-    while True:
-        number += 1
-        os.pwrite(fd, b"%020d" % number, 0)
-        os.rename(f"renamed-{number - 1}", f"renamed-{number}")
-        os.write(1, b"%d\n" % number)
-
-
 def observe(out, command):
     program = subprocess.Popen(command, stdout=subprocess.PIPE)
     last = b""
@@ -458,8 +445,6 @@ def main():
     what, *rest = sys.argv[1:]
     if what == "count":
         count(*rest)
-    elif what == "change":
-        change(*rest)
     elif what == "observe":
         observe(rest[0], rest[1:])
     elif what == "serve":

@@ -1,4 +1,4 @@
-//! `weir run --sync external` and `--sync every-write`: runs a program as a session ([`weir_session`]).
+//! `weir run --sync external`: runs a program as a session ([`weir_session`]).
 //!
 //! Two processes: the *front*, which the caller started, forwards signals and ends with the program's status; the *supervisor*
 //! answers the session's calls. Members that outlive the program keep the supervisor, and the front ends without them. If the supervisor
@@ -13,9 +13,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use serde::{Deserialize, Serialize};
-use weir_session::{Counts, Event, FindMounts, Mount, Ordered, Promised};
+use weir_session::{Counts, Event, FindMounts, Mount, Ordered};
 
-use crate::cli::{RunArguments, SyncMode};
+use crate::cli::RunArguments;
 use crate::control::client::Daemon;
 use crate::control::protocol::{Reply, Request, Status};
 use crate::failure::Failure;
@@ -159,12 +159,8 @@ fn supervise(
         // If the front was killed, nobody listens.
         let _ = to.write_all(&line);
     };
-    let promised = match arguments.sync {
-        SyncMode::EveryWrite => Promised::Changes,
-        SyncMode::External | SyncMode::Kernel => Promised::Syncs,
-    };
     let result = forward::survive_stops()
-        .and_then(|()| weir_session::run(command, Box::new(DaemonsOfMounts), promised, tell));
+        .and_then(|()| weir_session::run(command, Box::new(DaemonsOfMounts), tell));
     // The front reads the end of the connection as the end of the supervisor.
     std::process::exit(i32::from(result.is_err()))
 }
