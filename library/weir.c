@@ -56,6 +56,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static struct mount *mounts;
 static struct family *family;
+/* Why forks cannot be prepared for; an errno. */
+static int unprepared;
 
 static void before_fork(void)
 {
@@ -76,24 +78,27 @@ static void after_fork_in_child(void)
 	pthread_mutex_unlock(&mutex);
 }
 
+/* Before the program has threads: a fork beside the first promise would find the mutex locked, and nobody to unlock it. */
+__attribute__((constructor)) static void prepare_for_forks(void)
+{
+	unprepared = pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
 /* Makes the family unless it is there. With the mutex. Returns an errno. */
 static int begin(void)
 {
-	if (family)
-		return 0;
+	if (family || unprepared)
+		return unprepared;
 	struct family *made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
 		return errno;
-	int error = 0;
-	if (getrandom(&made->program, sizeof made->program, 0) != sizeof made->program)
-		error = errno;
-	else
-		error = pthread_atfork(before_fork, after_fork, after_fork_in_child);
-	if (error)
+	if (getrandom(&made->program, sizeof made->program, 0) != sizeof made->program) {
+		int error = errno;
 		munmap(made, sizeof *made);
-	else
-		family = made;
-	return error;
+		return error;
+	}
+	family = made;
+	return 0;
 }
 
 /* Asks for the number of the mount that a file or directory is on. Returns an errno. */

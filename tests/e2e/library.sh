@@ -99,6 +99,7 @@ errors)
     as_user nobody "$WORK/promises" errors "$MNT/file" "$WORK/outside"
     promises forks "$MNT/file"
     promises forks-beside-commits "$MNT/file"
+    promises fork-beside-the-first "$MNT/file"
     # A bind mount of a part will do, and a name that the mount table escapes.
     mkdir "$MNT/part" "$WORK/bound here"
     touch "$MNT/part/file"

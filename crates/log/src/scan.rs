@@ -203,8 +203,8 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(headers.filter(|header| header.lsn == lsn).copied().collect())
     }
 
-    /// Calls `each` with the headers in whole rows, from one position to another, that stand at their own place and belong to this lap of
-    /// the log, or to a later one.
+    /// Calls `each` with the headers in whole rows, from one position to another, that stand at their own place and belong
+    /// to this lap of the log, or to a later one.
     fn each_header(
         &mut self,
         from: Lsn,
@@ -212,6 +212,7 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         mut each: impl FnMut(&mut Self, GroupHeader) -> Result<(), ScanError>,
     ) -> Result<(), ScanError> {
         const CHUNK_BYTES: u64 = 1 << 20;
+        let last = self.limit.0.max(CHECKPOINT_MAX);
         let mut chunk = vec![0; CHUNK_BYTES.min(to.0 - from.0) as usize];
         let mut at = from.0;
         while at < to.0 {
@@ -223,7 +224,7 @@ impl<'a, R: ReadLog> Scan<'a, R> {
                 let here = self.superblock.ahead_of(place, (nth * BLOCK_BYTES) as u64);
                 if header.log == self.superblock.log
                     && header.place == here
-                    && (self.at.0..=CHECKPOINT_MAX).contains(&header.lsn.0)
+                    && (self.at.0..=last).contains(&header.lsn.0)
                 {
                     each(self, header)?;
                 }
@@ -248,8 +249,8 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Ok(whole.then_some(after))
     }
 
-    /// Checks that no group after the end was written when the missing group here was durable. So was every group of a later lap: the
-    /// superblock that allowed it is lost.
+    /// Checks that no group after the end was written when the missing group here was durable. So was every group of a
+    /// later lap: the superblock that allowed it is lost.
     fn look_for_later(&mut self) -> Result<(), ScanError> {
         let row = self.superblock.row_of(self.at);
         self.each_header(row.start, self.limit, |scan, header| {

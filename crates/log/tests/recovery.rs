@@ -366,6 +366,15 @@ fn a_group_of_a_later_lap_than_the_superblock_allows_is_damage() {
 }
 
 #[test]
+fn the_last_checkpoint_that_a_superblock_may_say_leads_to_a_log_that_is_read() {
+    let next = Superblock { checkpoint: Lsn(1 << 62), ..fresh() }.next_use(Lsn(1 << 62));
+    let mut disk = Disk::new(fresh());
+    commit(&mut Writer::new(next), &mut disk, &[A, write(0, b"new")]);
+    let report = replay(&mut disk, next, Some(&mut Files::default())).unwrap();
+    assert_eq!(report.groups, 1);
+}
+
+#[test]
 fn groups_go_around_the_end_of_the_ring_and_old_ones_do_not_count() {
     for row_blocks in [1, 7, 100, 256, 1000, 1024] {
         goes_around(row_blocks);

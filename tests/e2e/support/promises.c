@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,6 +149,44 @@ static void forks(const char *file)
 	expect("the parent's", weir_wait(&first), 0);
 }
 
+static volatile int is_first, is_in_getrandom;
+
+/* As the library calls it: slow if a thread's first promise needs it. */
+ssize_t getrandom(void *buffer, size_t bytes, unsigned flags)
+{
+	is_in_getrandom = 1;
+	if (is_first)
+		usleep(300000);
+	return syscall(SYS_getrandom, buffer, bytes, flags);
+}
+
+static void *promise_first(void *file)
+{
+	struct weir_promise promise;
+	expect("the first", weir_promise(opened(file, O_RDWR), &promise) || weir_wait(&promise), 0);
+	return NULL;
+}
+
+/* A child that begins while another thread takes its program's first promise. */
+static void fork_beside_the_first(char *file)
+{
+	pthread_t thread;
+	int fd = opened(file, O_RDWR);
+	is_first = 1;
+	if (pthread_create(&thread, NULL, promise_first, file))
+		fail("pthread_create");
+	while (!is_in_getrandom)
+		usleep(1000);
+	if (!fork()) {
+		struct weir_promise promise;
+		alarm(20);
+		expect("a child", weir_promise(fd, &promise) || weir_wait(&promise), 0);
+		_exit(0);
+	}
+	pthread_join(thread, NULL);
+	expect_child("a child beside the first promise");
+}
+
 static void *commit_for_ever(void *file)
 {
 	struct weir_promise promise;
@@ -255,6 +294,8 @@ int main(int count, char **arguments)
 		forks(arguments[2]);
 	else if (!strcmp(what, "forks-beside-commits"))
 		forks_beside_commits(arguments[2]);
+	else if (!strcmp(what, "fork-beside-the-first"))
+		fork_beside_the_first(arguments[2]);
 	else if (!strcmp(what, "daemons"))
 		daemons(arguments[2]);
 	else if (!strcmp(what, "mapping"))

@@ -655,6 +655,7 @@ impl FileSystem {
             return Err(Errno::ESTALE);
         }
         behind.change(&self.inodes, attr::now(), Change::Remove { node, at: named })?;
+        self.changed_behind(&inode);
         self.lost_name(&inode);
         Ok(())
     }
@@ -746,6 +747,7 @@ impl FileSystem {
             Some(other) if exchange => self.changed_behind(&other),
             // Renaming one name of a file to another of its names does nothing.
             Some(other) if other.node() != node => {
+                self.changed_behind(&other);
                 self.lost_name(&other);
             }
             _ => {}
@@ -969,7 +971,7 @@ impl FileSystem {
         inode.status().is_ok_and(|status| status.nlink as usize > known)
     }
 
-    /// A node got another name, or a further one.
+    /// A node got another name or a further one, or lost one.
     pub(crate) fn changed_behind(&self, inode: &Inode) {
         let now = attr::now();
         inode.change_made(|status| status.ctime = now);

@@ -401,6 +401,7 @@ impl FileSystem {
             self.lost_at_home(named.node, &at);
         }
         if let Some(inode) = held {
+            note_change(&inode);
             self.lost_name(&inode);
         }
         Ok(())
@@ -545,6 +546,7 @@ impl FileSystem {
             (Some(replaced), Some(inode))
                 if moved.as_ref().is_none_or(|moved| moved.node != replaced.node) =>
             {
+                note_change(&inode);
                 self.lost_name(&inode);
             }
             _ => {}
@@ -640,10 +642,9 @@ impl FileSystem {
         inode.leave_name(found)
     }
 
-    /// A name of an inode was removed. If it was the last one and no program has the file open, its dirty data need not go
-    /// home.
+    /// A name of an inode was removed, and its change time was noted. If it was the last one and no program has the file open,
+    /// its dirty data need not go home.
     pub(crate) fn lost_name(&self, inode: &Arc<Inode>) {
-        note_change(inode);
         let nameless = inode.kind() == FileType::Directory || self.has_no_name(inode);
         if nameless {
             inode.set_nameless();

@@ -84,6 +84,7 @@ impl FileSystem {
         // Of a directory, what is in it comes first.
         if behind.change(&self.inodes, attr::now(), Change::Remove { node, at }).is_ok() {
             if let Some(inode) = self.inodes.get(node) {
+                self.changed_behind(&inode);
                 self.lost_name(&inode);
             }
             tracing::warn!("{} was removed in SOURCE by another program", path.display());
