@@ -69,7 +69,7 @@ pub use proc_path::shown_path;
 pub use recovery::RecoveryError;
 pub use recovery_names::{
     Counts, GivenUp, KeptDirectory, LeftName, LeftReason, Moved, NameConflict, NameRecord,
-    NamesRecoveryError, Noted, RecoveredNames, forget_recovered_names, recover_names,
+    NamesRecoveryError, Noted, RecoveredNames, SetAside, forget_recovered_names, recover_names,
 };
 pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,

@@ -61,6 +61,7 @@ pub(crate) use note::NoteOfFailure;
 pub use note::{Moved, Noted, forget_recovered_names};
 pub use outcome::{
     GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames,
+    SetAside,
 };
 pub use records::NameRecord;
 pub(crate) use replayed::Replayed;
@@ -118,8 +119,8 @@ struct Recovery<'a> {
     lost: u64,
     given_up: Vec<GivenUp>,
     /// Nodes that the log makes and says that home had, and that home does not have: it lost them, or somebody else removed
-    /// them. They are made again.
-    missing: BTreeSet<NodeId>,
+    /// them. They are made again. With the identities that they had.
+    missing: BTreeMap<NodeId, Vec<u8>>,
     since_failure: SinceFailure,
     /// What is gone, and was reported.
     reported_gone: HashSet<NodeId>,
@@ -159,7 +160,7 @@ impl<'a> Recovery<'a> {
             kept_parked: Vec::new(),
             lost: 0,
             given_up: Vec::new(),
-            missing: BTreeSet::new(),
+            missing: BTreeMap::new(),
             since_failure: SinceFailure::default(),
             reported_gone: HashSet::new(),
             made_here: noted.iter().filter_map(Noted::inode).collect(),
@@ -219,7 +220,7 @@ impl<'a> Recovery<'a> {
                 self.introduce_made_again(node, identity)?;
             }
         }
-        let introduced = self.introduce_moved(&noted);
+        let introduced = self.introduce_new(&noted).and_then(|()| self.introduce_moved(&noted));
         introduced.map_err(system("find out which files SOURCE has"))
     }
 
@@ -252,7 +253,7 @@ impl<'a> Recovery<'a> {
             inodes.name(node, identity.to_vec());
             self.missing.remove(&node);
         } else if inodes.identity(node).is_none() {
-            self.missing.insert(node);
+            self.missing.insert(node, identity.to_vec());
         }
         Ok(())
     }
@@ -279,7 +280,8 @@ impl<'a> Recovery<'a> {
             if HomeNames::is_kept(&name) {
                 continue;
             }
-            let put_away = if HomeNames::is_unlogged(&name) || !seen.is_empty()? {
+            let is_wanted = HomeNames::is_unlogged(&name) || !seen.is_empty()?;
+            let put_away = if is_wanted && !HomeNames::is_hidden(&name) {
                 // Its name may be needed for a node of the log.
                 keep(&parking, &name)
             } else {
@@ -401,6 +403,10 @@ impl<'a> Recovery<'a> {
             NameConflict { path: self.path(&conflict.at), kept }
         });
         let conflicts = conflicts.collect();
+        let set_aside = self.tree.take_set_aside().into_iter();
+        let set_aside = set_aside
+            .map(|(from, to)| SetAside { path: self.path(&from), now: self.path(&to) })
+            .collect();
         let is_noted = |node| not_noted.as_ref().is_none_or(|(_, nodes)| !nodes.contains(node));
         let identities = self.nodes.iter().filter(|node| is_noted(node));
         let identities = identities.filter(|&&node| self.tree.is_bound(node));
@@ -409,7 +415,17 @@ impl<'a> Recovery<'a> {
         let identities = identities.collect();
         let (given_up, counts) = (self.given_up, self.executor.counts);
         let made = self.made_here.into_keys().collect();
-        Ok(RecoveredNames { left, conflicts, given_up, kept, made_again, counts, identities, made })
+        Ok(RecoveredNames {
+            left,
+            conflicts,
+            set_aside,
+            given_up,
+            kept,
+            made_again,
+            counts,
+            identities,
+            made,
+        })
     }
 }
 

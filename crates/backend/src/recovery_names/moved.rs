@@ -9,16 +9,27 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{RenameFlags, renameat_with};
 use weir_log::Lsn;
-use weir_names::tree::{Kind, Tree};
+use weir_names::tree::Tree;
 use weir_names::{NodeId, Place};
 
 use super::Recovery;
 use super::note::{Moved, Noted};
 use super::records::OWN_FIRST;
-use super::since_failure::{SinceFailure, nodes_of_steps, since_failure};
+use super::since_failure::{SinceFailure, nodes_at_home, nodes_of_steps, since_failure};
 use crate::home_names::open_directory;
 
 impl Recovery<'_> {
+    /// Inodes that home got since the log failed, where handles last: the log does not speak of them.
+    pub(super) fn introduce_new(&mut self, noted: &[Noted]) -> io::Result<()> {
+        for line in since_failure(noted) {
+            let Noted::Inode(node, identity) = line else { continue };
+            if !self.nodes.contains(node) {
+                self.node_of(identity, *node)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Inodes that were moved, where handles last.
     pub(super) fn introduce_moved(&mut self, noted: &[Noted]) -> io::Result<()> {
         let mut number = OWN_FIRST;
@@ -30,12 +41,22 @@ impl Recovery<'_> {
             let Moved { identity, directory: of, name } = moved;
             let Some(directory) = self.node_of(of, directory)? else { continue };
             let Some(at) = Place::new(directory, name) else { continue };
-            let Some(node) = self.node_of(identity, node)? else { continue };
-            let is_made = self.executor.made.contains(&node);
-            if !is_made && self.executor.inodes.kind_of(identity)?.is_none() {
-                self.since_failure.removed.push(node);
+            // The note was written when home had it.
+            if self.executor.inodes.kind_of(identity)?.is_none() {
+                let missing = self.missing.iter().find(|(_, missing)| *missing == identity);
+                let known = self.executor.inodes.node(identity);
+                let known = known.or(missing.map(|(node, _)| *node));
+                self.since_failure.removed.extend(known);
+                match (line, known.filter(|&node| self.is_directory(node))) {
+                    (Noted::Was(_), Some(directory)) => {
+                        self.since_failure.was.push((directory, at));
+                    }
+                    (Noted::Was(_), None) => drop(self.since_failure.left.insert(at)),
+                    _ => {}
+                }
                 continue;
             }
+            let Some(node) = self.node_of(identity, node)? else { continue };
             match line {
                 Noted::Was(_) => self.since_failure.was.push((node, at)),
                 _ => self.since_failure.may.push((node, at)),
@@ -64,49 +85,87 @@ impl Recovery<'_> {
     pub(super) fn note_moved_by_name(&mut self, noted: &[Noted], was: Vec<(NodeId, Place)>) {
         let since = &mut self.since_failure;
         since.was = was;
+        let at_home = nodes_at_home(noted);
         let whereabouts = self.executor.inodes.whereabouts().expect("nodes are found by name");
         for node in nodes_of_steps(noted) {
             let places = whereabouts.places(node).cloned().collect::<Vec<_>>();
-            if places.is_empty()
-                && self.nodes.contains(&node)
-                && !self.executor.made.contains(&node)
-            {
-                since.removed.push(node);
+            if places.is_empty() && self.nodes.contains(&node) && at_home.contains(&node) {
+                since.removed.insert(node);
             }
             let named = places.into_iter().filter(|at| at.parent() != NodeId::PARKING);
             since.may.extend(named.map(|at| (node, at)));
         }
     }
 
-    /// What was moved since the log failed is to be where the log has it, or else where it was. What replaced something that home does
-    /// not have any more stays there. To be called when the log is replayed, which ends after `last`.
+    /// What was moved since the log failed is to be where the log has it, or else where it was. A file that replaced something that
+    /// home does not have any more stays there. To be called when the log is replayed, which ends after `last`.
     pub(super) fn undo_since_failure(&mut self, last: Lsn) {
-        let SinceFailure { was, may, removed } = std::mem::take(&mut self.since_failure);
-        let mut left: HashSet<Place> = HashSet::new();
-        for node in removed {
+        let SinceFailure { was, may, removed, mut left } = std::mem::take(&mut self.since_failure);
+        // Home had done what the log says of other names.
+        let (logged, was): (Vec<_>, Vec<_>) =
+            was.into_iter().partition(|(_, at)| self.tree.speaks_of(at));
+        // Directories are made again for what goes back to them.
+        let (directories, files): (HashSet<_>, HashSet<_>) =
+            removed.into_iter().partition(|&node| self.is_directory(node));
+        for &node in &files {
             left.extend(self.tree.wanted_places(node).cloned());
             self.tree.was_removed(node, last);
+            self.missing.remove(&node);
         }
-        let (replacing, may): (Vec<_>, Vec<_>) =
-            may.into_iter().partition(|(node, at)| left.contains(at) && self.is_at(*node, at));
-        for (node, at) in &replacing {
-            if self.tree.kind(*node).is_some_and(Kind::is_directory) {
-                self.tree.was_removed(*node, last);
+        let (gone, was): (Vec<_>, Vec<_>) =
+            was.into_iter().partition(|(node, _)| files.contains(node));
+        left.extend(gone.into_iter().map(|(_, at)| at));
+        let mut replacing = HashSet::new();
+        for (node, at) in &may {
+            if left.contains(at) && !self.is_directory(*node) && self.is_at(*node, at) {
+                self.tree.was_at(*node, at, last);
+                replacing.insert(*node);
             }
-            self.tree.was_at(*node, at, last);
         }
-        let replacing: HashSet<NodeId> = replacing.into_iter().map(|(node, _)| node).collect();
+        for (node, at) in &logged {
+            if replacing.contains(node) && !self.is_at(*node, at) {
+                // It came from there.
+                self.tree.was_removed_from(*node, at, last);
+            }
+        }
         for (node, at) in was {
-            let is_logged = self.nodes.contains(&node)
-                && self.tree.wanted_places(node).next().is_some()
-                || self.removed.contains(&node);
-            match is_logged || replacing.contains(&node) {
+            let has_place =
+                self.is_directory(node) && self.tree.wanted_places(node).next().is_some();
+            match has_place || replacing.contains(&node) {
                 true => self.tree.may_have_come_to(node, &at, last),
                 false => self.tree.was_at(node, &at, last),
             }
         }
-        for (node, at) in may {
-            self.tree.may_have_come_to(node, &at, last);
+        for (node, at) in logged.into_iter().chain(may) {
+            // What is to be nowhere else stays, unless it is in the way of something else.
+            if self.tree.wanted_places(node).next().is_some() {
+                self.tree.may_have_come_to(node, &at, last);
+            }
+        }
+        self.make_removed_again(&directories, last);
+        self.since_failure.removed = files.into_iter().chain(directories).collect();
+    }
+
+    /// Directories that were removed are made again if something is to be in them.
+    fn make_removed_again(&mut self, directories: &HashSet<NodeId>, last: Lsn) {
+        let mut needed: Vec<NodeId> = directories.iter().copied().collect();
+        needed.sort_unstable();
+        loop {
+            let (used, unused): (Vec<_>, Vec<_>) =
+                needed.into_iter().partition(|&directory| self.tree.wants_in(directory));
+            needed = used;
+            if unused.is_empty() {
+                break;
+            }
+            unused.into_iter().for_each(|directory| self.tree.was_removed(directory, last));
+        }
+        for directory in needed {
+            let place = self.tree.wanted_places(directory).next().cloned();
+            if let Some(place) = place.filter(|_| self.tree.is_bound(directory)) {
+                let lsn = self.executor.next_lsn();
+                self.tree.make_elsewhere(directory, &place, lsn);
+                self.made_again.insert(directory);
+            }
         }
     }
 

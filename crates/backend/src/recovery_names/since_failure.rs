@@ -1,6 +1,6 @@
 //! What a note says of the time after the log had failed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use weir_log::Stage;
 use weir_names::{NodeId, Place};
@@ -15,7 +15,9 @@ pub(super) struct SinceFailure {
     /// Names under which home may have got them since.
     pub(super) may: Vec<(NodeId, Place)>,
     /// Nodes that were removed since.
-    pub(super) removed: Vec<NodeId>,
+    pub(super) removed: HashSet<NodeId>,
+    /// Names that some of these had.
+    pub(super) left: HashSet<Place>,
 }
 
 /// What a note says since the log failed.
@@ -24,28 +26,47 @@ pub(super) fn since_failure(noted: &[Noted]) -> &[Noted] {
     failed.map_or(&[], |at| &noted[at + 1..])
 }
 
-/// The nodes of which steps say where home had them, before they are changed by any. `logged` are those that the log speaks of.
-pub(super) fn places_before(noted: &[Noted], logged: &HashSet<NodeId>) -> Vec<(NodeId, Place)> {
+/// Steps that say where home had nodes when the log failed, and the nodes that steps changed or replaced after that.
+fn beginning(noted: &[Noted]) -> (Vec<(NodeId, Place)>, HashSet<NodeId>) {
     let mut changed = HashSet::new();
     let mut places = Vec::new();
+    let mut last = HashMap::new();
     for line in since_failure(noted) {
         let Noted::Step(step, stage) = line else { continue };
+        if let Some(to) = &step.to
+            && let Some(replaced) = last.insert(to, step.node).filter(|node| *node != step.node)
+        {
+            changed.insert(replaced);
+        }
         match (stage, &step.from, &step.to) {
             (Stage::Done, None, Some(at)) if !changed.contains(&step.node) => {
-                if !logged.contains(&step.node) {
-                    places.push((step.node, at.clone()));
-                }
+                places.push((step.node, at.clone()));
             }
             _ => drop(changed.insert(step.node)),
         }
     }
+    (places, changed)
+}
+
+/// Where home had nodes before they were changed by any step, as the note says it. Of those that are in `logged`, since the log
+/// speaks of them, only those that steps changed.
+pub(super) fn places_before(noted: &[Noted], logged: &HashSet<NodeId>) -> Vec<(NodeId, Place)> {
+    let (mut places, changed) = beginning(noted);
+    places.retain(|(node, at)| {
+        at.parent() != NodeId::PARKING && (changed.contains(node) || !logged.contains(node))
+    });
     places
 }
 
-/// The nodes that steps are about.
+/// The nodes that steps changed.
 pub(super) fn nodes_of_steps(noted: &[Noted]) -> HashSet<NodeId> {
+    beginning(noted).1
+}
+
+/// The nodes that home had at some time, as the steps say.
+pub(super) fn nodes_at_home(noted: &[Noted]) -> HashSet<NodeId> {
     let nodes = since_failure(noted).iter().filter_map(|line| match line {
-        Noted::Step(step, _) => Some(step.node),
+        Noted::Step(step, Stage::Done) if step.to.is_some() => Some(step.node),
         _ => None,
     });
     nodes.collect()

@@ -19,7 +19,7 @@ use super::inodes::{file_type, names_in};
 use super::note::Noted;
 use super::outcome::{damaged, system};
 use super::records::{OWN_LIMIT, check_placed, check_step};
-use super::since_failure::places_before;
+use super::since_failure::{nodes_of_steps, places_before};
 use super::whereabouts::Whereabouts;
 use super::{NameRecord, NamesRecoveryError, Recovery, made_by};
 use crate::home_names::open_directory;
@@ -60,6 +60,7 @@ impl Recovery<'_> {
         }
         replay(whereabouts, records);
         let was = places_before(&noted, &nodes);
+        nodes.extend(nodes_of_steps(&noted));
         nodes.extend(was.iter().map(|(node, _)| *node));
         let own = replay_note(whereabouts, &noted).map_err(system("read '.weir/recovered'"))?;
         self.executor.next_own = self.executor.next_own.max(own);

@@ -36,6 +36,17 @@ impl Tree {
         self.moved_by_us = true;
     }
 
+    /// Whether what was replayed says what a name leads to.
+    pub fn speaks_of(&self, at: &Place) -> bool {
+        self.entry(at).is_some()
+    }
+
+    /// Whether a name in a directory is to lead to something.
+    pub fn wants_in(&self, directory: NodeId) -> bool {
+        let directory = self.nodes.get(&directory).and_then(|node| node.directory.as_ref());
+        directory.is_some_and(|of| of.entries().any(|(_, entry)| entry.wanted.is_some()))
+    }
+
     /// Home had a node under a name when the log failed: it is to be there again, if the log does not say otherwise. The node was
     /// introduced, and the log was replayed, which ends after `lsn`.
     pub fn was_at(&mut self, node: NodeId, at: &Place, lsn: Lsn) {
@@ -64,9 +75,16 @@ impl Tree {
     /// A node was removed at home after the log failed: no name leads to it. The log ends after `lsn`.
     pub fn was_removed(&mut self, node: NodeId, lsn: Lsn) {
         for at in self.wanted_places(node).cloned().collect::<Vec<_>>() {
-            self.want(&at, None, lsn);
+            self.was_removed_from(node, &at, lsn);
         }
-        self.queue.commit(self.durable);
+    }
+
+    /// A node lost a name at home after the log failed, if it had it. The log ends after `lsn`.
+    pub fn was_removed_from(&mut self, node: NodeId, at: &Place, lsn: Lsn) {
+        if self.entry(at).is_some_and(|entry| entry.wanted == Some(node)) {
+            self.want(at, None, lsn);
+            self.queue.commit(self.durable);
+        }
     }
 
     /// Applies a change of the log. Nodes that home had are introduced before ([`Tree::introduce`]).
@@ -242,6 +260,11 @@ impl Tree {
     pub fn introduce_surplus(&mut self, node: NodeId, kind: Kind) {
         self.introduce(node, kind);
         self.surplus.insert(node);
+    }
+
+    /// What home got after the log had failed, under names that lead to something else, and the names it has instead.
+    pub fn take_set_aside(&mut self) -> Vec<(Place, Place)> {
+        std::mem::take(&mut self.set_aside)
     }
 
     /// Names that somebody else took at home, since this was asked last.

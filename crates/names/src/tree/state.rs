@@ -37,6 +37,8 @@ pub struct Tree {
     /// What a recovery found and has no use for: it loses each name under which it is found.
     pub(crate) surplus: HashSet<NodeId>,
     pub(crate) conflicts: Vec<Conflict>,
+    /// What home got after the log had failed, where something else is to be: from where, and to where.
+    pub(crate) set_aside: Vec<(Place, Place)>,
     /// Parts that were not at home as they were known to be, once.
     pub(crate) surprised: HashSet<Part>,
     /// Names that somebody else changed at home, to be looked at.
@@ -75,6 +77,7 @@ impl Tree {
             foreign: HashSet::new(),
             surplus: HashSet::new(),
             conflicts: Vec::new(),
+            set_aside: Vec::new(),
             surprised: HashSet::new(),
             changed_by_others: HashSet::new(),
             unsettled_by_failure: HashSet::new(),

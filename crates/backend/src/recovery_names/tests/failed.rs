@@ -106,7 +106,7 @@ fn the_note_of_a_failed_log_says_where_nodes_are() {
 }
 
 #[test]
-fn what_has_no_other_place_by_the_log_stays() {
+fn what_has_no_other_place_by_the_log_is_set_aside() {
     let Some(source) = Source::new() else { return };
     // The log sets something of node 10 and renames node 11; then 10 was renamed to the name of 11, and 11 elsewhere.
     fs::write(source.path("name"), "ten").unwrap();
@@ -117,10 +117,11 @@ fn what_has_no_other_place_by_the_log_stays() {
         .change(Change::Set { node: NodeId(10), attributes: attributes(0o600) })
         .rename(11, at(1, "old"), at(1, "name"), None);
     note(&source, &[Noted::Failed]);
-    assert_eq!(log.recover(&source).conflicts.len(), 1);
+    let recovered = log.recover(&source);
+    assert_eq!((recovered.conflicts.len(), recovered.set_aside.len()), (0, 1));
     let found = contents(&source);
-    assert!(found.contains(&("name".to_owned(), "ten".to_owned())), "{found:?}");
-    assert!(found.iter().any(|(_, content)| content == "eleven"), "{found:?}");
+    assert!(found.contains(&("name".to_owned(), "eleven".to_owned())), "{found:?}");
+    assert!(found.contains(&("name.weir-conflict-1".to_owned(), "ten".to_owned())), "{found:?}");
 }
 
 #[test]
@@ -280,4 +281,110 @@ fn what_replaced_something_that_is_gone_stays() {
     let recovered = log.recover(&source);
     assert_eq!((recovered.left, recovered.conflicts), (vec![], vec![]));
     assert_eq!(contents(&source), [("name".to_owned(), "old".to_owned())]);
+}
+
+fn done(node: u64, from: Option<Place>, to: Option<Place>) -> Noted {
+    Noted::Step(Step { node: NodeId(node), from, to }, Stage::Done)
+}
+
+#[test]
+fn a_directory_goes_back_from_a_name_below_what_the_log_moves_into_it() {
+    let Some(source) = Source::new() else { return };
+    // The log moves b into a. Then b was moved out again, a file in it removed, and a moved to the name of that.
+    fs::create_dir_all(source.path("elsewhere/x")).unwrap();
+    let log = Log::default()
+        .placed(10, Kind::Directory, at(1, "a"))
+        .placed(11, Kind::Directory, at(1, "b"))
+        .placed(12, Kind::File, at(11, "x"))
+        .rename(11, at(1, "b"), at(10, "b"), None);
+    note(
+        &source,
+        &[
+            Noted::Failed,
+            done(10, None, Some(at(1, "a"))),
+            done(11, None, Some(at(1, "b"))),
+            done(12, None, Some(at(11, "x"))),
+            done(11, Some(at(1, "b")), Some(at(10, "b"))),
+            done(11, Some(at(10, "b")), Some(at(1, "elsewhere"))),
+            done(12, Some(at(11, "x")), None),
+            done(10, Some(at(1, "a")), Some(at(11, "x"))),
+        ],
+    );
+    let recovered = log.recover_by(&source, Finding::Names);
+    assert!(recovered.left.is_empty() && recovered.told().is_empty(), "{recovered:?}");
+    assert_eq!((source.names("."), source.names("a")), (vec!["a".into()], vec!["b".to_owned()]));
+    assert!(source.names("a/b").is_empty());
+}
+
+#[test]
+fn what_came_after_the_log_failed_makes_room_for_what_goes_back() {
+    for finding in [Finding::Names, Finding::Handles] {
+        let Some(source) = Source::new() else { return };
+        fs::write(source.path("other"), "old").unwrap();
+        fs::write(source.path("name"), "new").unwrap();
+        let (old, new) = (source.handle("other"), source.handle("name"));
+        let log = match finding {
+            Finding::Names => Log::default().placed(10, Kind::File, at(1, "name")),
+            _ => Log::default().known(10, Kind::File, old.clone()),
+        };
+        let by_name = [
+            done(10, None, Some(at(1, "name"))),
+            done(10, Some(at(1, "name")), Some(at(1, "other"))),
+            step(Stage::Begun, 20, None, Some("name")),
+            done(20, None, Some(at(1, "name"))),
+        ];
+        let by_handle = [
+            Noted::Was(moved(&old, "name")),
+            Noted::May(moved(&old, "other")),
+            Noted::Inode(NodeId(20), new),
+        ];
+        let lines = if finding == Finding::Names { &by_name[..] } else { &by_handle[..] };
+        note(&source, &[&[Noted::Failed], lines].concat());
+        let recovered = log.recover_by(&source, finding);
+        let aside = ("name.weir-conflict-1".to_owned(), "new".to_owned());
+        assert_eq!(contents(&source), [("name".to_owned(), "old".to_owned()), aside]);
+        assert!(recovered.conflicts.is_empty() && recovered.set_aside.len() == 1);
+        log.recover_by(&source, finding);
+        assert_eq!(contents(&source).len(), 2);
+    }
+}
+
+#[test]
+fn a_directory_that_was_removed_after_the_log_failed_is_made_again_for_what_goes_back() {
+    for finding in [Finding::Names, Finding::Handles] {
+        let Some(source) = Source::new() else { return };
+        fs::create_dir_all(source.path("d/empty")).unwrap();
+        fs::write(source.path("moved"), "x").unwrap();
+        let [directory, empty, file] = ["d", "d/empty", "moved"].map(|path| source.handle(path));
+        fs::remove_dir(source.path("d/empty")).unwrap();
+        fs::remove_dir(source.path("d")).unwrap();
+        let log = match finding {
+            Finding::Names => Log::default()
+                .placed(10, Kind::Directory, at(1, "d"))
+                .placed(11, Kind::File, at(10, "x"))
+                .placed(12, Kind::Directory, at(10, "empty")),
+            _ => Log::default()
+                .known(10, Kind::Directory, directory.clone())
+                .known(11, Kind::File, file.clone())
+                .known(12, Kind::Directory, empty.clone())
+                .rename(11, at(10, "y"), at(10, "x"), None),
+        };
+        let by_name = [
+            done(10, None, Some(at(1, "d"))),
+            done(11, None, Some(at(10, "x"))),
+            done(12, None, Some(at(10, "empty"))),
+            done(11, Some(at(10, "x")), Some(at(1, "moved"))),
+            done(12, Some(at(10, "empty")), None),
+            done(10, Some(at(1, "d")), None),
+        ];
+        let by_handle = [Noted::May(moved(&file, "moved")), Noted::Was(moved(&directory, "d"))];
+        let lines = if finding == Finding::Names { &by_name[..] } else { &by_handle[..] };
+        note(&source, &[&[Noted::Failed], lines].concat());
+        log.recover_by(&source, finding);
+        assert_eq!(
+            (source.names("."), source.names("d")),
+            (vec!["d".into()], vec!["x".to_owned()])
+        );
+        assert_eq!(fs::read_to_string(source.path("d/x")).unwrap(), "x");
+    }
 }
