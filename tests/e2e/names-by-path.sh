@@ -7,7 +7,9 @@
 # `--names sync`, a file that was linked has what was written to it by any name, also when one of them is gone.
 # cases: open closed size link second
 # homes: sshfs
-# homes-cases: open closed size link second linked-at-once linked-sync
+# A file that had two names before is home when it loses the one by which it was written. A directory in which home keeps removed
+# files that are open is removed.
+# homes-cases: open closed size link second linked-at-once linked-sync linked-before hidden
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -19,6 +21,13 @@ if [ "$1" = second ]; then
     mkdir "$SRC/former" "$SRC/second"
     touch "$SRC"/former/{1..5}
     options=(-o entry_timeout=1,attr_timeout=1)
+fi
+if [ "$1" = linked-before ]; then
+    mkdir "$WORK/remote/d"
+    for turn in {1..6}; do
+        printf first >"$WORK/remote/d/one$turn"
+        ln "$WORK/remote/d/one$turn" "$WORK/remote/two$turn"
+    done
 fi
 names=log
 case $1 in
@@ -98,7 +107,7 @@ elif case == "link":
     for name in "two-again", "four":
         with open(f"{source}/{name}", "rb") as file:
             assert file.read() == b"content", name
-elif case.startswith("linked"):
+elif case in ("linked-at-once", "linked-sync"):
     os.mkdir(f"{mount}/d")
 
     def append(name, content):
@@ -128,6 +137,42 @@ elif case.startswith("linked"):
     subprocess.run([weir, "sync", mount], check=True)
     expect(mount)
     expect(source)
+elif case == "linked-before":
+    for turn in range(1, 7):
+        at = os.open(f"{mount}/d/one{turn}", os.O_WRONLY | os.O_APPEND)
+        os.write(at, b"second")
+        if turn % 2:
+            os.fsync(at)
+        if turn <= 4:
+            os.close(at)
+        if turn in (1, 2, 5):
+            with open(f"{mount}/new", "w") as new:
+                new.write("new")
+            os.rename(f"{mount}/new", f"{mount}/d/one{turn}")
+        else:
+            os.unlink(f"{mount}/d/one{turn}")
+        if turn > 4:
+            os.write(at, b"third")
+            os.close(at)
+    subprocess.run([weir, "sync", mount], check=True)
+    for turn in range(1, 7):
+        # Without the cache of sshfs.
+        with open(f"{os.path.dirname(source)}/remote/two{turn}", "rb") as file:
+            wanted = b"firstsecond" + (b"third" if turn > 4 else b"")
+            assert (found := file.read()) == wanted, f"two{turn}: {found}"
+elif case == "hidden":
+    os.mkdir(f"{mount}/d")
+    at = os.open(f"{mount}/d/file", os.O_RDWR | os.O_CREAT)
+    os.write(at, b"content")
+    subprocess.run([weir, "sync", mount], check=True)
+    os.unlink(f"{mount}/d/file")
+    os.rmdir(f"{mount}/d")
+    subprocess.run([weir, "sync", mount], check=True)
+    is_home("d", False)
+    assert os.pread(at, 10, 0) == b"content"
+    os.close(at)
+    wait_for("what was hidden is removed", lambda: os.listdir(f"{source}/.weir/parked") == [])
+    os.mkdir(f"{mount}/d")
 elif case == "second":
     files = {name: os.open(f"{mount}/former/{name}", os.O_RDWR) for name in os.listdir(f"{mount}/former")}
     # Until their names are forgotten.

@@ -10,9 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat_with, unlinkat,
+    AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
+use weir_names::command::Entry;
 
 use crate::home_names::HomeNames;
 use crate::notes;
@@ -26,8 +27,29 @@ const NEW: &[u8] = b"new-";
 /// Before the name of an inode that was renamed there, and has no number in the log of names, which has failed.
 const UNLOGGED: &[u8] = b"unlogged-";
 
+/// Before the name of a removed file that home keeps while it is open.
+const HIDDEN: &[u8] = b"hidden-";
+
 /// Before the name of what a daemon left there that was killed.
 const LEFT: &[u8] = b"left-";
+
+/// As libfuse's `hide_node` names it: two numbers of eight hexadecimal digits or more.
+fn is_hidden_by_libfuse(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(b".fuse_hidden");
+    digits.is_some_and(|digits| digits.len() >= 16 && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+fn names_in(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
 
 impl HomeNames {
     /// Opens the directory below SOURCE's root in which inodes are that have no other name for a moment; makes it if it
@@ -53,6 +75,34 @@ impl HomeNames {
             Some(own) => self.has_name(own.as_fd(), OsStr::new(PARKING)),
             None => Ok(false),
         }
+    }
+
+    /// Moves out of a directory, to the directory that [`HomeNames::parking`] opens, what home keeps of removed files while they
+    /// are open: libfuse(3) without `hard_remove` (sshfs). Home removes it when they are closed. Says whether there was anything,
+    /// and nothing else.
+    ///
+    /// # Errors
+    /// Those of reading the directory and of renameat(2).
+    pub fn park_hidden(
+        &self,
+        parking: BorrowedFd<'_>,
+        at: Entry<'_, BorrowedFd<'_>>,
+    ) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(at.directory, at.name, flags, Mode::empty())?;
+        let names = names_in(&directory)?;
+        if names.is_empty() || !names.iter().all(|name| is_hidden_by_libfuse(name)) {
+            return Ok(false);
+        }
+        for name in names {
+            renameat(&directory, &name[..], parking, [HIDDEN, &name].concat())?;
+        }
+        Ok(true)
+    }
+
+    /// Whether this is the name of a removed file that was open.
+    pub(crate) fn is_hidden(name: &[u8]) -> bool {
+        name.starts_with(HIDDEN)
     }
 
     /// The name of an inode that is made there, from its name there as another.
@@ -86,25 +136,17 @@ impl HomeNames {
             Err(Errno::NOENT) => return Ok(0),
             opened => opened?,
         };
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&parking)? {
-            let name = entry?.file_name().to_owned();
-            if !matches!(name.to_bytes(), b"." | b"..") {
-                names.push(name);
-            }
-        }
         let mut kept = 0;
-        for name in names {
-            if name.to_bytes().starts_with(NEW) {
+        for name in names_in(&parking)? {
+            if name.starts_with(NEW) || HomeNames::is_hidden(&name) {
                 // There are no directories among them.
-                unlinkat(&parking, &name, AtFlags::empty())?;
+                unlinkat(&parking, &name[..], AtFlags::empty())?;
                 continue;
             }
             kept += 1;
-            if HomeNames::is_kept(name.to_bytes()) {
-                continue;
+            if !HomeNames::is_kept(&name) {
+                keep(&parking, &name)?;
             }
-            keep(&parking, name.to_bytes())?;
         }
         Ok(kept)
     }

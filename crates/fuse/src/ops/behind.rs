@@ -964,7 +964,19 @@ impl FileSystem {
     /// Whether data of a file is or may be in the log that recovery would not find by the names it knows: home has others. Then
     /// a name is removed at home at once, for which the data is brought home first.
     fn has_unknown_names(&self, behind: &WriteBehind, inode: &Inode) -> bool {
-        if !self.shard.finds_by_number() || !inode.is_attached() || !inode.is_at_home() {
+        if !inode.is_attached() || !inode.is_at_home() {
+            return false;
+        }
+        // Not every home counts links (sshfs): what was there before may have names that were never seen.
+        let is_used = || inode.open().descriptions > 0 || self.shard.has_dirty(inode.node().file());
+        if !self.home.are_by_handle()
+            && !behind.lock().tree.knows_all_names(inode.node())
+            && is_used()
+        {
+            inode.set_linked();
+            return true;
+        }
+        if !self.shard.finds_by_number() {
             return false;
         }
         let known = behind.lock().tree.links(inode.node()).home;

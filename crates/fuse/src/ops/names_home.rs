@@ -271,6 +271,9 @@ impl FileSystem {
                 let remove =
                     || self.remove_for_tree(*node, at, |at| NameCommand::RemoveDirectory { at });
                 let mut removed = remove();
+                if removed == Err(HomeError::NotEmpty) && self.park_hidden(at) {
+                    removed = remove();
+                }
                 for _ in 0..REMOVE_TRIES {
                     if removed != Err(HomeError::NotEmpty) {
                         break;
@@ -288,6 +291,16 @@ impl FileSystem {
                 Ok(Answer::Done)
             }
         }
+    }
+
+    /// Home may keep removed files in their directory while they are open. Says whether there was nothing else in it.
+    fn park_hidden(self: &Arc<Self>, at: &Place) -> bool {
+        let parked = || {
+            let (parking, directory) = (self.parking()?, self.directory_of(at)?);
+            let parked = self.home.park_hidden(parking.as_fd(), directory.at(at)?);
+            parked.map_err(|error| refused(error.into()))
+        };
+        !self.home.are_by_handle() && parked().is_ok_and(|is_parked| is_parked)
     }
 
     fn at_home(&self, command: HomeCommand<'_>) -> Result<Option<OwnedFd>, HomeError> {
