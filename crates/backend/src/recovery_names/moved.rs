@@ -118,8 +118,16 @@ impl Recovery<'_> {
         let mut replacing = HashSet::new();
         for (node, at) in &may {
             if left.contains(at) && !self.is_directory(*node) && self.is_at(*node, at) {
+                let former: Vec<Place> = self.tree.wanted_places(*node).cloned().collect();
                 self.tree.was_at(*node, at, last);
                 replacing.insert(*node);
+                // It came from its only name, which home may not have got to know.
+                if let [former] = &former[..]
+                    && former != at
+                    && !self.is_at(*node, former)
+                {
+                    self.tree.was_removed_from(*node, former, last);
+                }
             }
         }
         for (node, at) in &logged {

@@ -388,3 +388,30 @@ fn a_directory_that_was_removed_after_the_log_failed_is_made_again_for_what_goes
         assert_eq!(fs::read_to_string(source.path("d/x")).unwrap(), "x");
     }
 }
+
+#[test]
+fn what_took_the_name_of_what_is_gone_has_no_other_name() {
+    for is_done in [true, false] {
+        let Some(source) = Source::new() else { return };
+        fs::write(source.path("target"), "new").unwrap();
+        // The log renames it, which home may not have done before it replaced the target.
+        let log = Log::default()
+            .placed(10, Kind::File, at(1, "made"))
+            .placed(11, Kind::File, at(1, "target"))
+            .rename(10, at(1, "made"), at(1, "new"), None);
+        let from = if is_done { "new" } else { "made" };
+        let mut lines = vec![
+            Noted::Failed,
+            done(10, None, Some(at(1, "made"))),
+            done(11, None, Some(at(1, "target"))),
+        ];
+        if is_done {
+            lines.push(done(10, Some(at(1, "made")), Some(at(1, "new"))));
+        }
+        lines.push(done(10, Some(at(1, from)), Some(at(1, "target"))));
+        note(&source, &lines);
+        let recovered = log.recover_by(&source, Finding::Names);
+        assert!(recovered.left.is_empty() && recovered.told().is_empty(), "{recovered:?}");
+        assert_eq!(contents(&source), [("target".to_owned(), "new".to_owned())]);
+    }
+}
