@@ -93,6 +93,12 @@ impl HomeNames {
         self.handles.is_some()
     }
 
+    /// Whether two names of a file are known to be that: some FUSE file systems (sshfs) show another inode by each, with one
+    /// link.
+    pub fn counts_links(&self) -> bool {
+        !self.invents_numbers
+    }
+
     /// Whether owner and times of a symbolic link can be set: some FUSE file systems (sshfs) set those of what it leads to.
     pub fn sets_links(&self) -> bool {
         self.links.are_set()

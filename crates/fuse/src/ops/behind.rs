@@ -969,7 +969,7 @@ impl FileSystem {
         }
         // Not every home counts links (sshfs): what was there before may have names that were never seen.
         let is_used = || inode.open().descriptions > 0 || self.shard.has_dirty(inode.node().file());
-        if !self.home.are_by_handle()
+        if !self.home.counts_links()
             && !behind.lock().tree.knows_all_names(inode.node())
             && is_used()
         {

@@ -300,7 +300,7 @@ impl FileSystem {
             let parked = self.home.park_hidden(parking.as_fd(), directory.at(at)?);
             parked.map_err(|error| refused(error.into()))
         };
-        !self.home.are_by_handle() && parked().is_ok_and(|is_parked| is_parked)
+        !self.home.counts_links() && parked().is_ok_and(|is_parked| is_parked)
     }
 
     fn at_home(&self, command: HomeCommand<'_>) -> Result<Option<OwnedFd>, HomeError> {
