@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, seek};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, RawDir, SeekFrom, openat, seek};
 
 use crate::proc_path::proc_path;
 
@@ -218,6 +218,19 @@ impl Cursor {
 pub fn open_directory(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(CWD, proc_path(directory), flags, Mode::empty())?)
+}
+
+/// The names in a directory that was opened for reading. It need not be searchable.
+pub(crate) fn names_in(directory: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::new(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
 }
 
 #[cfg(test)]

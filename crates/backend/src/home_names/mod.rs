@@ -36,6 +36,7 @@ use links::Links;
 
 pub use execute::HomeCommand;
 pub(crate) use links::FUSE_SUPER_MAGIC;
+pub(crate) use list::names_in;
 pub use list::{Cursor, DirEntry, open_directory};
 pub(crate) use parking::{PARKING, keep};
 pub use status::{Status, read_link};

@@ -2,7 +2,7 @@
 //!
 //! A name in it is that of a node, whose number means nothing to another mount. What a daemon left there that was killed
 //! is put out of the way when a mount begins: a new file was promised to nobody, and is removed; what was being renamed is
-//! kept under another name.
+//! kept under another name. What home hides there of removed files that are open ([`HomeNames::park_hidden`]) is removed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -10,12 +10,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, unlinkat,
+    AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 use weir_names::command::Entry;
 
 use crate::home_names::HomeNames;
+use crate::home_names::list::{names_in, open_directory};
 use crate::notes;
 
 /// Its name.
@@ -37,18 +38,6 @@ const LEFT: &[u8] = b"left-";
 fn is_hidden_by_libfuse(name: &[u8]) -> bool {
     let digits = name.strip_prefix(b".fuse_hidden");
     digits.is_some_and(|digits| digits.len() >= 16 && digits.iter().all(u8::is_ascii_hexdigit))
-}
-
-fn names_in(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
-        }
-    }
-    Ok(names)
 }
 
 impl HomeNames {
@@ -90,7 +79,7 @@ impl HomeNames {
     ) -> io::Result<bool> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(at.directory, at.name, flags, Mode::empty())?;
-        let names = names_in(&directory)?;
+        let names = names_in(open_directory(directory.as_fd())?)?;
         if names.is_empty() || !names.iter().all(|name| is_hidden_by_libfuse(name)) {
             return Ok(false);
         }
@@ -137,7 +126,7 @@ impl HomeNames {
             opened => opened?,
         };
         let mut kept = 0;
-        for name in names_in(&parking)? {
+        for name in names_in(open_directory(parking.as_fd())?)? {
             if name.starts_with(NEW) || HomeNames::is_hidden(&name) {
                 // There are no directories among them.
                 unlinkat(&parking, &name[..], AtFlags::empty())?;

@@ -16,14 +16,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use rustix::fs::{Dir, FileType, OFlags, Stat, fstat};
+use rustix::fs::{FileType, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use weir_names::tree::Kind;
 use weir_names::{NodeId, Place};
 
 use super::records::OWN_DIRECTORY;
 use super::whereabouts::Whereabouts;
-use crate::home_names::{HomeNames, PARKING, open_directory, read_link};
+use crate::home_names::{HomeNames, PARKING, names_in, open_directory, read_link};
 use crate::identity::{self, Found, handle_of, may_open_handles};
 use crate::recovery::Recovered;
 
@@ -119,19 +119,6 @@ pub(crate) fn file_type(kind: &Kind) -> FileType {
 /// The identity of a node that is found by its names.
 fn identity_by_name(node: NodeId) -> Vec<u8> {
     node.0.to_le_bytes().to_vec()
-}
-
-/// The names in a directory that was opened for reading. It need not be searchable.
-pub(crate) fn names_in(directory: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for entry in Dir::new(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
-        }
-    }
-    Ok(names)
 }
 
 /// A name of an inode: the identity of its directory, and the name there.

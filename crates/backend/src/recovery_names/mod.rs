@@ -47,10 +47,10 @@ use weir_log::{Identity, Lsn};
 use weir_names::tree::{Change, Kind, Part, Tree};
 use weir_names::{NodeId, Place};
 
-use crate::home_names::{HomeNames, keep, open_directory};
+use crate::home_names::{HomeNames, keep, names_in, open_directory};
 use crate::identity::Naming;
 use executor::Executor;
-use inodes::{Finding, Inodes, names_in};
+use inodes::{Finding, Inodes};
 use note::Note;
 use outcome::{damaged, reason, system};
 use records::{check_change, check_known, does_nothing};

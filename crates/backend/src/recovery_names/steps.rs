@@ -15,14 +15,14 @@ use weir_log::{Lsn, Stage};
 use weir_names::tree::{Command, CommandId, HomeError, Kind, Step, Tree, kind_at_home};
 use weir_names::{NodeId, Place};
 
-use super::inodes::{file_type, names_in};
+use super::inodes::file_type;
 use super::note::Noted;
 use super::outcome::{damaged, system};
 use super::records::{OWN_LIMIT, check_placed, check_step};
 use super::since_failure::{nodes_of_steps, places_before};
 use super::whereabouts::Whereabouts;
 use super::{NameRecord, NamesRecoveryError, Recovery, made_by};
-use crate::home_names::open_directory;
+use crate::home_names::{names_in, open_directory};
 
 /// Commands in a batch.
 const BATCH_MAX: usize = 256;
