@@ -3,14 +3,59 @@
 # in SOURCE at once, while SOURCE is getting the first; a name that another program takes in SOURCE, and one that it removes there
 # after the mount had made it at home at once; and SOURCE on sshfs,
 # where a tree is unpacked, changed and removed, and is in SOURCE after `weir sync`; where a file keeps its two names; and where
-# SOURCE does not say what a symbolic link leads to (`contain_symlinks`): recovery finds that link complete.
-# cases: nameless second-name change-times conflict removed-there links absolute-link
+# SOURCE does not say what a symbolic link leads to (`contain_symlinks`): recovery finds that link complete. A file that replaces one
+# which SOURCE has under its former name has its data there before that one is gone.
+# cases: nameless second-name change-times replaced conflict removed-there links absolute-link
 # long-cases: sshfs
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 
 weir_only
 need_root
+
+if [ "$1" = replaced ]; then
+    python3 -c '
+import sys
+for nth in range(200):
+    open(f"{sys.argv[1]}/old-{nth}", "w").write(f"old {nth}")' "$SRC"
+    # Data goes to SOURCE when something waits for it.
+    mount_weir "$SRC" "$MNT" --names behind --dirty-expire 1h --log none
+    python3 - "$SRC" "$MNT" <<'END'
+import os, sys, threading
+home, mount = sys.argv[1:]
+ended, wrong = False, []
+
+def look():
+    while not ended:
+        for nth in range(200):
+            names = [f"{home}/old-{nth}", f"{home}/name-{nth}"]
+            found = []
+            for name in names:
+                try:
+                    with open(name) as file:
+                        found.append(file.read())
+                except FileNotFoundError:
+                    pass
+            # It may be moved from the second name looked at to the first one.
+            if found and not {f"old {nth}", f"new {nth}"} & set(found):
+                wrong.append((nth, found))
+
+looking = threading.Thread(target=look)
+looking.start()
+# SOURCE gets the names later than that.
+for nth in range(200):
+    with open(f"{mount}/new-{nth}", "w") as file:
+        file.write(f"new {nth}")
+    os.rename(f"{mount}/old-{nth}", f"{mount}/name-{nth}")
+    os.rename(f"{mount}/new-{nth}", f"{mount}/name-{nth}")
+ended = True
+looking.join()
+assert not wrong, wrong[:5]
+END
+    "$WEIR" umount "$MNT"
+    for nth in 0 199; do expect_equal "content" "$(cat "$SRC/name-$nth")" "new $nth"; done
+    exit
+fi
 
 if [ "$1" = nameless ]; then
     mount_weir "$SRC" "$MNT" --names behind

@@ -68,8 +68,8 @@ pub use policy::Policy;
 pub use proc_path::shown_path;
 pub use recovery::RecoveryError;
 pub use recovery_names::{
-    Counts, GivenUp, KeptDirectory, LeftName, LeftReason, Moved, NameConflict, NameRecord,
-    NamesRecoveryError, Noted, RecoveredNames, SetAside, forget_recovered_names, recover_names,
+    Counts, GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NameRecord,
+    NamesRecoveryError, RecoveredNames, forget_recovered_names, recover_names,
 };
 pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,

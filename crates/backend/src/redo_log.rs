@@ -27,7 +27,7 @@ use crate::latency_estimate::{FAST_SYNC, LatencyEstimate};
 use crate::log_file::{LogFile, LogFileError};
 use crate::partial;
 use crate::recovery::{Recovered, RecoveryError};
-use crate::recovery_names::{NoteOfFailure, Noted, Replayed, forget_recovered_names};
+use crate::recovery_names::{Continuation, Replayed, continuation, forget_recovered_names};
 use crate::redo;
 use crate::void::{self, without_void};
 use crate::whole;
@@ -203,7 +203,7 @@ fn replay_to(
     let done = partial::done(source, &superblock)
         .map_err(system("read which files an earlier recovery finished"))?;
     let home =
-        Recovered::new(source, done).and_then(|files| Replayed::new(superblock.log, source, files));
+        Recovered::new(source, done).and_then(|files| Replayed::new(&superblock, source, files));
     let mut home = home.map_err(system("open SOURCE"))?;
     let mut reader = log;
     let replayed = replay(&mut reader, superblock, (!dry).then_some(&mut home));
@@ -231,6 +231,14 @@ fn use_again(
 ) -> Result<Superblock, OpenLogError> {
     let system = |doing| move |source| OpenLogError::System { doing, source };
     let superblock = void::beyond_notes(source, superblock).map_err(system(READ_NOTES))?;
+    // What a mount went on with after the log had failed must not be taken for this use's.
+    let superblock = match continuation(source, &superblock) {
+        Ok(Some(continued)) => void::beyond(continued.generation, superblock),
+        Ok(None) => superblock,
+        // No recovery takes it for anything.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => superblock,
+        Err(error) => return Err(system(READ_NOTES)(error)),
+    };
     let superblock = file.set_superblock(superblock).map_err(system("write the log"))?;
     void::forget(source, &superblock.log)
         .map_err(system("remove the note in '.weir' that the log was void"))?;
@@ -374,7 +382,7 @@ impl RedoLog {
             }
         })?;
         let thread = Mutex::new(Some(thread));
-        Ok(LogThread { jobs, log, thread, failure: Mutex::default() })
+        Ok(LogThread { jobs, log, thread, continuation: Mutex::default() })
     }
 }
 
@@ -486,7 +494,7 @@ pub struct LogThread {
     jobs: Arc<Jobs<LogJob>>,
     log: Arc<Log>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    failure: Mutex<NoteOfFailure>,
+    continuation: Mutex<Continuation>,
 }
 
 impl LogThread {
@@ -547,24 +555,28 @@ impl LogThread {
     /// # Errors
     /// Those of creating a file in `.weir`.
     pub fn note_void(&self, source: BorrowedFd<'_>) -> io::Result<()> {
-        // The write of one more superblock may be in flight.
-        let newest = self.log.generation.load(Ordering::Acquire) + 1;
-        void::note(source, &self.log.name, newest)
+        void::note(source, &self.log.name, self.newest_generation())
     }
 
-    /// Adds lines to the note in `source`, the SOURCE of this log, of what home does to names since the log failed, durably; with
-    /// `anew` they replace what was noted. Blocks.
+    /// Goes on with the names of this log, which has failed, in `source`, its SOURCE: adds records, with their positions, which are
+    /// replayed instead of those that the log may have from `from` on. They are durable after that. Blocks.
     ///
     /// # Errors
-    /// Those of writing in `.weir`. The next lines are to be written anew.
-    pub fn note_names(
+    /// Those of writing in `.weir`. None of the records counts; they may be added again.
+    pub fn continue_names(
         &self,
         source: BorrowedFd<'_>,
-        lines: &[Noted],
-        anew: bool,
+        from: Lsn,
+        records: Vec<(Lsn, Vec<u8>)>,
     ) -> io::Result<()> {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.write(source, &self.log.name, lines, anew)
+        let mut continuation = self.continuation.lock().unwrap_or_else(PoisonError::into_inner);
+        continuation.add(source, &self.log.name, (self.newest_generation(), from), records)
+    }
+
+    /// The highest generation that the superblock on disk can have.
+    fn newest_generation(&self) -> u64 {
+        // The write of one more superblock may be in flight.
+        self.log.generation.load(Ordering::Acquire) + 1
     }
 
     /// Ends the thread after all queued commands. Does not wait if it is called by that thread.

@@ -82,11 +82,15 @@ pub fn without_void(source: BorrowedFd<'_>, superblock: Superblock) -> io::Resul
 /// # Errors
 /// Those of reading `.weir`.
 pub(crate) fn beyond_notes(source: BorrowedFd<'_>, next: Superblock) -> io::Result<Superblock> {
-    let behind = match noted(source, &next)? {
-        Some(until) if until >= next.generation => until - next.generation,
-        _ => return Ok(next),
-    };
-    Ok(Superblock { generation: next.generation + behind / 2 * 2 + 2, ..next })
+    Ok(noted(source, &next)?.map_or(next, |until| beyond(until, next)))
+}
+
+/// The superblock for a log's next use: `next`, or a later one, of a higher generation than `until`. Both have the same place.
+pub(crate) fn beyond(until: u64, next: Superblock) -> Superblock {
+    match until.checked_sub(next.generation) {
+        Some(behind) => Superblock { generation: next.generation + behind / 2 * 2 + 2, ..next },
+        None => next,
+    }
 }
 
 /// Removes the notes about a log, durably: the log is used again.

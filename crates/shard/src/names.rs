@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use weir_backend::Noted;
 use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome};
 use weir_log::{Lsn, Record};
 
@@ -126,14 +125,14 @@ impl Shard {
         self.log_has_failed() && !self.log_is_void.load(Ordering::Acquire)
     }
 
-    /// Notes in SOURCE what home does to names after the log has failed, durably; with `anew` the lines replace what was noted.
-    /// Blocks.
+    /// Goes on with the log of names, which has failed, in SOURCE: adds records, with their positions, which are replayed instead of
+    /// those that the log may have from `from` on. They are durable after that. Blocks.
     ///
     /// # Errors
-    /// Those of writing in `.weir`. The next lines are to be written anew.
-    pub fn note_names(&self, lines: &[Noted], anew: bool) -> io::Result<()> {
+    /// Those of writing in `.weir`. None of the records counts; they may be added again.
+    pub fn continue_names(&self, from: Lsn, records: Vec<(Lsn, Vec<u8>)>) -> io::Result<()> {
         match self.core.log.get() {
-            Some(log) => log.note_names(self.source.as_fd(), lines, anew),
+            Some(log) => log.continue_names(self.source.as_fd(), from, records),
             None => Ok(()),
         }
     }

@@ -89,6 +89,12 @@ impl HomeNames {
         Ok(true)
     }
 
+    /// Whether home keeps what was removed while it was open under this name until it is closed, and then removes it, wherever it
+    /// is by then.
+    pub fn is_of_removed(&self, name: &OsStr) -> bool {
+        !self.counts_links() && is_hidden_by_libfuse(name.as_bytes())
+    }
+
     /// Whether this is the name of a removed file that was open.
     pub(crate) fn is_hidden(name: &[u8]) -> bool {
         name.starts_with(HIDDEN)

@@ -99,9 +99,7 @@ impl Recovery<'_> {
         let found = self.executor.look(&mut self.tree, at).unwrap_or(AtHome::Nothing);
         self.tree.give_up(at, found);
         self.reported_gone.insert(node);
-        if !self.since_failure.removed.contains(&node) {
-            self.given_up.push(given_up);
-        }
+        self.given_up.push(given_up);
         Ok(true)
     }
 
@@ -147,9 +145,7 @@ impl Recovery<'_> {
     /// Files and directories that are gone whose attributes were to be set, and that the log does not remove.
     pub(super) fn report_gone(&mut self) {
         for node in self.executor.take_gone() {
-            let is_replaced = self.removed.contains(&node)
-                || self.made_again.contains(&node)
-                || self.since_failure.removed.contains(&node);
+            let is_replaced = self.removed.contains(&node) || self.made_again.contains(&node);
             if !is_replaced && self.reported_gone.insert(node) {
                 let path = self.path_of(node);
                 self.given_up.push(GivenUp::Attributes(path));
@@ -177,7 +173,7 @@ impl Recovery<'_> {
         let is_there =
             |tree: &Tree, node| tree.is_bound(node) && tree.wanted_places(node).next().is_some();
         let missing: Vec<NodeId> =
-            missing.into_keys().filter(|&node| is_there(&self.tree, node)).collect();
+            missing.into_iter().filter(|&node| is_there(&self.tree, node)).collect();
         missing.into_iter().map(|node| self.path_of(node)).collect()
     }
 

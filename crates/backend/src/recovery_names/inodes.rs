@@ -212,12 +212,6 @@ impl<'a> Inodes<'a> {
         self.nodes.get(identity).copied()
     }
 
-    /// What an inode is, if home has it.
-    pub(crate) fn kind_of(&mut self, identity: &[u8]) -> io::Result<Option<Kind>> {
-        let Some((inode, status)) = self.open_identity(identity)? else { return Ok(None) };
-        Seen { inode, status, which: Which::Inode(identity.to_vec()) }.kind().map(Some)
-    }
-
     /// Whether home has an inode, of this kind.
     pub(crate) fn is_there(&mut self, identity: &[u8], kind: &Kind) -> io::Result<bool> {
         let Some((_, status)) = self.open_identity(identity)? else { return Ok(false) };

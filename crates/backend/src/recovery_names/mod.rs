@@ -11,7 +11,7 @@
 //! before it is done. Which of the two it is the log says, not the file system: SOURCE may have been copied to another one. If the
 //! log says neither, nothing of it was at home.
 //!
-//! What home was made to do after the log had failed, `moved` undoes: a mount notes that (`since_failure`).
+//! A mount whose log has failed goes on with it in the note ([`note::Continuation`]): `replayed` puts the two together.
 //!
 //! Does not own: the log and how its records are read; the bytes of files and their sizes
 //! ([`recovery`](crate::recovery)).
@@ -27,12 +27,10 @@
 mod executor;
 mod given_up;
 mod inodes;
-mod moved;
 mod note;
 mod outcome;
 mod records;
 mod replayed;
-mod since_failure;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -51,17 +49,16 @@ use crate::home_names::{HomeNames, keep, names_in, open_directory};
 use crate::identity::Naming;
 use executor::Executor;
 use inodes::{Finding, Inodes};
-use note::Note;
 use outcome::{damaged, reason, system};
 use records::{check_change, check_known, does_nothing};
-use since_failure::SinceFailure;
 
 pub use executor::Counts;
-pub(crate) use note::NoteOfFailure;
-pub use note::{Moved, Noted, forget_recovered_names};
+pub(crate) use note::Continuation;
+pub(crate) use note::continuation;
+pub use note::forget_recovered_names;
+use note::{Note, Noted};
 pub use outcome::{
     GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NamesRecoveryError, RecoveredNames,
-    SetAside,
 };
 pub use records::NameRecord;
 pub(crate) use replayed::Replayed;
@@ -119,9 +116,8 @@ struct Recovery<'a> {
     lost: u64,
     given_up: Vec<GivenUp>,
     /// Nodes that the log makes and says that home had, and that home does not have: it lost them, or somebody else removed
-    /// them. They are made again. With the identities that they had.
-    missing: BTreeMap<NodeId, Vec<u8>>,
-    since_failure: SinceFailure,
+    /// them. They are made again.
+    missing: BTreeSet<NodeId>,
     /// What is gone, and was reported.
     reported_gone: HashSet<NodeId>,
     /// The inodes that this recovery and earlier ones made, and what they are: home may give them the identities of those that
@@ -160,14 +156,10 @@ impl<'a> Recovery<'a> {
             kept_parked: Vec::new(),
             lost: 0,
             given_up: Vec::new(),
-            missing: BTreeMap::new(),
-            since_failure: SinceFailure::default(),
+            missing: BTreeSet::new(),
             reported_gone: HashSet::new(),
             made_here: noted.iter().filter_map(Noted::inode).collect(),
         };
-        if noted.contains(&Noted::Failed) {
-            recovery.tree.was_moved_by_us();
-        }
         match finding {
             Finding::Names => recovery.introduce_by_name(&records, noted)?,
             _ => recovery.introduce(&records, noted)?,
@@ -179,7 +171,6 @@ impl<'a> Recovery<'a> {
                 recovery.tree.replay(change, lsn).map_err(|why| damaged(lsn, why))?;
             }
         }
-        recovery.undo_since_failure(Lsn(end.0.saturating_sub(1)));
         recovery.find_parked().map_err(system("look into '.weir/parked'"))?;
         Ok(recovery)
     }
@@ -220,8 +211,7 @@ impl<'a> Recovery<'a> {
                 self.introduce_made_again(node, identity)?;
             }
         }
-        let introduced = self.introduce_new(&noted).and_then(|()| self.introduce_moved(&noted));
-        introduced.map_err(system("find out which files SOURCE has"))
+        Ok(())
     }
 
     /// A directory that was gone, and that an earlier recovery made again.
@@ -253,7 +243,7 @@ impl<'a> Recovery<'a> {
             inodes.name(node, identity.to_vec());
             self.missing.remove(&node);
         } else if inodes.identity(node).is_none() {
-            self.missing.insert(node, identity.to_vec());
+            self.missing.insert(node);
         }
         Ok(())
     }
@@ -270,10 +260,6 @@ impl<'a> Recovery<'a> {
             if let Some(node) = node
                 && self.executor.recognize_parked(&mut self.tree, node, &at, &seen)?
             {
-                self.tree.found_parked(node);
-                continue;
-            }
-            if let Some(node) = self.take_moved_parked(&name, seen.identity())? {
                 self.tree.found_parked(node);
                 continue;
             }
@@ -403,10 +389,6 @@ impl<'a> Recovery<'a> {
             NameConflict { path: self.path(&conflict.at), kept }
         });
         let conflicts = conflicts.collect();
-        let set_aside = self.tree.take_set_aside().into_iter();
-        let set_aside = set_aside
-            .map(|(from, to)| SetAside { path: self.path(&from), now: self.path(&to) })
-            .collect();
         let is_noted = |node| not_noted.as_ref().is_none_or(|(_, nodes)| !nodes.contains(node));
         let identities = self.nodes.iter().filter(|node| is_noted(node));
         let identities = identities.filter(|&&node| self.tree.is_bound(node));
@@ -415,17 +397,7 @@ impl<'a> Recovery<'a> {
         let identities = identities.collect();
         let (given_up, counts) = (self.given_up, self.executor.counts);
         let made = self.made_here.into_keys().collect();
-        Ok(RecoveredNames {
-            left,
-            conflicts,
-            set_aside,
-            given_up,
-            kept,
-            made_again,
-            counts,
-            identities,
-            made,
-        })
+        Ok(RecoveredNames { left, conflicts, given_up, kept, made_again, counts, identities, made })
     }
 }
 
@@ -441,8 +413,7 @@ fn finding_of(
         || noted.iter().any(|line| matches!(line, Noted::Step(..)));
     let is_handle = |record: &NameRecord| matches!(record, NameRecord::Known { .. });
     let handle = records.iter().find(|(_, record)| is_handle(record));
-    let names_inode =
-        |line: &Noted| matches!(line, Noted::Inode(..) | Noted::Was(_) | Noted::May(_));
+    let names_inode = |line: &Noted| matches!(line, Noted::Inode(..));
     let by_handle = handle.is_some() || noted.iter().any(names_inode);
     let has_handles = || {
         let naming = Naming::of(source).map_err(system("find out SOURCE's file system"))?;

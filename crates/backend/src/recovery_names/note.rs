@@ -8,9 +8,9 @@
 //! steps. So do the log's steps that were pending when the recovery began: after it, home does not say any more whether they were
 //! done.
 //!
-//! A mount whose log has failed goes on in the same way where the log ends: home gets names that the log does not have, and
-//! recovery is to know that they are Weir's own. It notes `failed` first, and then all that the log says, or was about to say, of
-//! what home has: nothing that is said of names before that line counts.
+//! A mount whose log has failed goes on with the log here ([`Continuation`]): the note says from where on the log does not count,
+//! and has the records of names that follow, as the log would have them. Recovery replays them with those of the log, so that home
+//! gets nothing that recovery does not know. The notes of recoveries come after that.
 //!
 //! The first line is the log's name. Then come *batches*, each durable before the next one is begun: the lines of the batch,
 //! and a last line `end CRC` over them. A line is one of
@@ -18,12 +18,9 @@
 //! ```text
 //! NODE IDENTITY             an inode that was made
 //! begun NODE FROM TO        a step; so do `done` and `undone`
-//! failed                    the log failed
-//! was IDENTITY AT           home had an inode there when the log failed, and may have it elsewhere now
-//! may IDENTITY AT           home may have it there now
+//! continued LSN GENERATION  the log, up to this generation of its superblock, does not count from there on: records follow
+//! record LSN BYTES          a record, as in the log
 //! ```
-//!
-//! AT is `DIRECTORY/NAME`, where DIRECTORY is the identity of a directory, or `-` for SOURCE itself.
 //!
 //! FROM and TO are `DIRECTORY/NAME`, or `-` for none; NAME is the bytes of the name. All numbers and bytes are in hexadecimal
 //! digits. The last batch may be cut, since nothing was done yet that needs it.
@@ -32,10 +29,10 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{OFlags, fsync, renameat};
-use weir_log::{Identity, Stage};
+use weir_log::{Identity, Lsn, Stage, Superblock};
 use weir_names::tree::Step;
 use weir_names::{NodeId, Place};
 
@@ -45,10 +42,8 @@ use crate::partial::{bytes, hex};
 const NOTE: &str = "recovered";
 const NOTE_NEW: &str = "recovered.new";
 
-/// The line of [`Noted::Failed`].
-const FAILED: &str = "failed";
-const WAS: &str = "was";
-const MAY: &str = "may";
+const CONTINUED: &str = "continued";
+const RECORD: &str = "record";
 
 /// One line of a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,23 +52,15 @@ pub enum Noted {
     Inode(NodeId, Vec<u8>),
     /// A step, with the numbers that nodes have in the log.
     Step(Step, Stage),
-    /// The log failed, and names went home without it from there on.
-    Failed,
-    /// Home had an inode under a name when the log failed, and its names changed after that.
-    Was(Moved),
-    /// Home may have it under a name now.
-    May(Moved),
-}
-
-/// An inode and a name of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// Its identity.
-    pub identity: Vec<u8>,
-    /// The identity of the directory; empty for SOURCE itself.
-    pub directory: Vec<u8>,
-    /// The name.
-    pub name: Vec<u8>,
+    /// The log failed: its records of names from this position on do not count, and those that follow here do.
+    Continued {
+        /// Where that is.
+        from: Lsn,
+        /// The highest generation that the log's superblock can have: a later use of the log is another one.
+        generation: u64,
+    },
+    /// A record of names, as the log would have it, and its position.
+    Record(Lsn, Vec<u8>),
 }
 
 impl Noted {
@@ -123,11 +110,7 @@ impl<'a> Note<'a> {
             #[cfg(test)]
             is_full: false,
         };
-        let Some(directory) = notes::trusted_directory(source)? else {
-            return Ok((note, Vec::new()));
-        };
-        let Some(text) = notes::read(&directory, NOTE)? else { return Ok((note, Vec::new())) };
-        let Some((made, len)) = decode(&text, &log).map_err(damaged)? else {
+        let Some((directory, made, len)) = read(source, &log)? else {
             return Ok((note, Vec::new()));
         };
         let flags = OFlags::WRONLY | OFlags::APPEND;
@@ -157,6 +140,17 @@ impl<'a> Note<'a> {
     }
 }
 
+/// The lines of the note of a log, and how long they are. With the directory that it is in.
+fn read(
+    source: BorrowedFd<'_>,
+    log: &Identity,
+) -> io::Result<Option<(OwnedFd, Vec<Noted>, usize)>> {
+    let Some(directory) = notes::trusted_directory(source)? else { return Ok(None) };
+    let Some(text) = notes::read(&directory, NOTE)? else { return Ok(None) };
+    let read = decode(&text, log).map_err(damaged)?;
+    Ok(read.map(|(lines, len)| (directory, lines, len)))
+}
+
 /// Makes a note with these lines, in place of any other.
 fn begin(source: BorrowedFd<'_>, log: &Identity, lines: &[Noted]) -> io::Result<File> {
     let directory = notes::directory(source)?;
@@ -170,36 +164,86 @@ fn begin(source: BorrowedFd<'_>, log: &Identity, lines: &[Noted]) -> io::Result<
     Ok(file)
 }
 
-/// The note of a mount whose log has failed.
+/// The note of a mount whose log has failed, which has the log's records of names from there on.
 #[derive(Debug, Default)]
-pub(crate) struct NoteOfFailure {
+pub(crate) struct Continuation {
     file: Option<File>,
+    /// Up to where it is durable.
+    len: u64,
+    /// More may be in the file.
+    pub(super) is_torn: bool,
 }
 
-impl NoteOfFailure {
-    /// Adds lines, durably; with `anew` they replace the whole note at once. Blocks.
+impl Continuation {
+    /// Adds records, durably, to the note of `log`, whose superblock has `generation` at most, and which does not count from
+    /// `from` on. Blocks.
     ///
     /// # Errors
-    /// Those of writing the note. The next lines are to be written anew.
-    pub(crate) fn write(
+    /// Those of writing the note. None of the records is in it; they may be added again.
+    pub(crate) fn add(
         &mut self,
         source: BorrowedFd<'_>,
         log: &Identity,
-        lines: &[Noted],
-        anew: bool,
+        (generation, from): (u64, Lsn),
+        records: Vec<(Lsn, Vec<u8>)>,
     ) -> io::Result<()> {
-        let file = self.file.take().filter(|_| !anew);
-        let file = match file {
-            Some(mut file) => {
-                file.write_all(encode(lines).as_bytes())?;
-                file.sync_all()?;
-                file
-            }
-            None => begin(source, log, lines)?,
+        let lines = records.into_iter().map(|(lsn, record)| Noted::Record(lsn, record));
+        let Some(file) = &mut self.file else {
+            let lines: Vec<Noted> =
+                std::iter::once(Noted::Continued { from, generation }).chain(lines).collect();
+            let file = begin(source, log, &lines)?;
+            self.len = file.metadata()?.len();
+            self.file = Some(file);
+            return Ok(());
         };
-        self.file = Some(file);
+        if self.is_torn {
+            // A batch that was cut would damage this one.
+            file.set_len(self.len)?;
+        }
+        let batch = encode(&lines.collect::<Vec<_>>());
+        self.is_torn = true;
+        file.write_all(batch.as_bytes())?;
+        file.sync_all()?;
+        (self.is_torn, self.len) = (false, self.len + batch.len() as u64);
         Ok(())
     }
+}
+
+/// What a mount went on with after this log had failed, in the use of the log that this superblock is of. `None` if it did not
+/// fail.
+///
+/// # Errors
+/// As those of [`Note::read`].
+pub(crate) fn continuation(
+    source: BorrowedFd<'_>,
+    superblock: &Superblock,
+) -> io::Result<Option<Continued>> {
+    let noted = read(source, &superblock.log)?.map_or_else(Vec::new, |(_, lines, _)| lines);
+    let mut continued: Option<Continued> = None;
+    for line in noted {
+        match (line, &mut continued) {
+            (Noted::Continued { from, generation }, none @ None) => {
+                *none = Some(Continued { from, generation, records: Vec::new() });
+            }
+            (Noted::Record(lsn, record), Some(continued)) => continued.records.push((lsn, record)),
+            (Noted::Continued { .. } | Noted::Record(..), _) => {
+                return Err(damaged("it continues a log twice, or has records before"));
+            }
+            (Noted::Inode(..) | Noted::Step(..), _) => {}
+        }
+    }
+    Ok(continued.filter(|continued| superblock.generation <= continued.generation))
+}
+
+/// What a note has of a log that failed.
+#[derive(Debug)]
+pub(crate) struct Continued {
+    /// The first position of the log that does not count.
+    pub(crate) from: Lsn,
+    /// The highest generation of the log's superblock that this is of.
+    pub(crate) generation: u64,
+    /// What follows, in order, as the log would have it.
+    pub(crate) records: Vec<(Lsn, Vec<u8>)>,
 }
 
 /// Removes the note, whatever log it is of. To be called when home was synced as a whole and the log is marked clean.
@@ -229,22 +273,11 @@ fn encode_line(line: &Noted) -> String {
         Noted::Step(Step { node, from, to }, stage) => {
             format!("{} {:x} {} {}\n", word(*stage), node.0, place(from), place(to))
         }
-        Noted::Failed => format!("{FAILED}\n"),
-        Noted::Was(moved) => encode_moved(WAS, moved),
-        Noted::May(moved) => encode_moved(MAY, moved),
+        Noted::Continued { from, generation } => {
+            format!("{CONTINUED} {:x} {generation:x}\n", from.0)
+        }
+        Noted::Record(lsn, record) => format!("{RECORD} {:x} {}\n", lsn.0, hex(record)),
     }
-}
-
-fn encode_moved(word: &str, Moved { identity, directory, name }: &Moved) -> String {
-    let directory = if directory.is_empty() { "-".to_owned() } else { hex(directory) };
-    format!("{word} {} {directory}/{}\n", hex(identity), hex(name))
-}
-
-fn decode_moved(rest: &str) -> Option<Moved> {
-    let (identity, at) = rest.split_once(' ')?;
-    let (directory, name) = at.split_once('/')?;
-    let directory = if directory == "-" { Vec::new() } else { digits(directory)? };
-    Some(Moved { identity: digits(identity)?, directory, name: digits(name)? })
 }
 
 fn word(stage: Stage) -> &'static str {
@@ -300,16 +333,21 @@ fn decode(text: &[u8], log: &Identity) -> Result<Option<(Vec<Noted>, usize)>, &'
 }
 
 fn decode_line(line: &str) -> Option<Noted> {
-    if line == FAILED {
-        return Some(Noted::Failed);
-    }
     let (first, rest) = line.split_once(' ')?;
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
     match first {
-        WAS => return decode_moved(rest).map(Noted::Was),
-        MAY => return decode_moved(rest).map(Noted::May),
+        CONTINUED => {
+            let (from, generation) = rest.split_once(' ')?;
+            let (from, generation) = (Lsn(number(from)?), number(generation)?);
+            return Some(Noted::Continued { from, generation });
+        }
+        RECORD => {
+            let (lsn, record) = rest.split_once(' ')?;
+            return Some(Noted::Record(Lsn(number(lsn)?), digits(record)?));
+        }
         _ => {}
     }
-    let node = |digits: &str| Some(NodeId(u64::from_str_radix(digits, 16).ok()?));
+    let node = |digits: &str| Some(NodeId(number(digits)?));
     let Some(stage) = Stage::ALL.into_iter().find(|&stage| word(stage) == first) else {
         return Some(Noted::Inode(node(first)?, digits(rest)?));
     };
@@ -350,16 +388,13 @@ mod tests {
         let place = |name: &[u8]| Place::new(NodeId(0x123), name);
         let step =
             |stage| Noted::Step(Step { node: NodeId(8), from: place(b" \n\xff"), to: None }, stage);
-        let in_directory = |directory: &[u8]| {
-            let (directory, name) = (directory.to_vec(), b" /\n".to_vec());
-            Noted::Was(Moved { identity: vec![1, 0xff], directory, name })
-        };
         let moved = Step { node: NodeId(1 << 62), from: place(b"a"), to: place(b"b") };
+        let continued = Noted::Continued { from: Lsn(0xfff0), generation: 0x11 };
         let batches = [
             vec![inode(7), inode(0x1234)],
             vec![step(Stage::Begun), step(Stage::Done), step(Stage::Undone)],
-            vec![inode(9), Noted::Step(moved, Stage::Begun), Noted::Failed],
-            vec![in_directory(&[]), in_directory(&[7, 0x2f])],
+            vec![inode(9), Noted::Step(moved, Stage::Begun), continued],
+            vec![Noted::Record(Lsn(0xfff0), vec![0, 0xff]), Noted::Record(Lsn(u64::MAX), vec![])],
         ];
         let (mut note, made) = read(1);
         assert!(made.is_empty());

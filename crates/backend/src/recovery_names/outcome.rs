@@ -94,18 +94,6 @@ impl fmt::Display for NameConflict {
     }
 }
 
-/// What came to home after the log had failed, under a name that leads to something else.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "what got the name {path} after the log had failed is {now}: the log has something else there"
-)]
-pub struct SetAside {
-    /// Its path in SOURCE before the recovery.
-    pub path: String,
-    /// Its path now.
-    pub now: String,
-}
-
 /// What was not done, and never will be: somebody else removed or moved what it is about. Paths are in SOURCE.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GivenUp {
@@ -147,8 +135,6 @@ pub struct RecoveredNames {
     pub left: Vec<LeftName>,
     /// Names that somebody else took.
     pub conflicts: Vec<NameConflict>,
-    /// What was in the way of these since the log had failed.
-    pub set_aside: Vec<SetAside>,
     /// What will not be done.
     pub given_up: Vec<GivenUp>,
     /// Directories with another name than the log says.
@@ -168,9 +154,7 @@ impl RecoveredNames {
         let conflicts = self.conflicts.iter().map(ToString::to_string);
         let kept = self.kept.iter().map(ToString::to_string);
         let given_up = self.given_up.iter().map(ToString::to_string);
-        let set_aside = self.set_aside.iter().map(ToString::to_string);
-        let mut told: Vec<String> =
-            conflicts.chain(set_aside).chain(kept).chain(given_up).collect();
+        let mut told: Vec<String> = conflicts.chain(kept).chain(given_up).collect();
         if told.len() > TOLD_MAX {
             let more = told.len() - TOLD_MAX;
             told.truncate(TOLD_MAX);

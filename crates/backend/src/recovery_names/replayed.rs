@@ -6,18 +6,24 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::Timespec;
-use weir_log::{Entry, Home, Identity, Lsn, NameRecord as Record, RecordError};
+use weir_log::{
+    Entry, Home, Identity, Lsn, NameRecord as Record, Record as Logged, RecordError, Superblock,
+};
 use weir_names::tree::{Attributes, Change, Moment, Step, kind_at_home};
 use weir_names::{NodeId, Place};
 
 use crate::identity;
 use crate::recovery::{Recovered, RecoveryError};
+use crate::recovery_names::note::{Continued, continuation};
+use crate::recovery_names::outcome::damaged;
 use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, recover_names};
 
 /// The names of a log that is replayed.
 #[derive(Debug)]
-struct ReplayedNames {
+pub(super) struct ReplayedNames {
     log: Identity,
+    /// If the log failed, what its mount went on with in SOURCE.
+    continued: Option<Continued>,
     records: Vec<(Lsn, NameRecord)>,
     /// The node of each inode that the log names.
     nodes: HashMap<Vec<u8>, NodeId>,
@@ -29,10 +35,57 @@ struct ReplayedNames {
 }
 
 impl ReplayedNames {
-    /// The next record.
+    /// Those of the log with this superblock.
+    ///
+    /// # Errors
+    /// Those of reading what is noted in `.weir` of a log that failed.
+    pub(super) fn new(
+        superblock: &Superblock,
+        source: BorrowedFd<'_>,
+    ) -> io::Result<ReplayedNames> {
+        Ok(ReplayedNames {
+            log: superblock.log,
+            // What is clean may have failed before, and its note be damaged.
+            continued: if superblock.clean { None } else { continuation(source, superblock)? },
+            records: Vec::new(),
+            nodes: HashMap::new(),
+            mtimes: HashMap::new(),
+            mtimes_at_home: HashMap::new(),
+            recovered: None,
+        })
+    }
+
+    /// The next record of the log.
     ///
     /// # Errors
     /// What is out of range in it.
+    pub(super) fn add_logged(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecordError> {
+        // A write that failed may have put it there all the same.
+        match self.continued.as_ref().is_some_and(|continued| lsn >= continued.from) {
+            true => Ok(()),
+            false => self.add(lsn, record),
+        }
+    }
+
+    /// Adds what a mount whose log failed went on with, after the log, which ends at `end`. Where all of it ends.
+    ///
+    /// # Errors
+    /// It is damaged.
+    fn add_continued(&mut self, end: Lsn) -> Result<Lsn, NamesRecoveryError> {
+        let Some(continued) = self.continued.take() else { return Ok(end) };
+        let mut end = end;
+        for (lsn, bytes) in continued.records {
+            let added = match Logged::decode(&bytes) {
+                Ok((Logged::Name(record), _)) => self.add(lsn, &record),
+                Ok(_) => Err(RecordError::Nonsense("kind")),
+                Err(error) => Err(error),
+            };
+            added.map_err(|error| damaged(lsn, error.to_string()))?;
+            end = end.max(Lsn(lsn.0.saturating_add(1)));
+        }
+        Ok(end)
+    }
+
     fn add(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecordError> {
         if let Record::Node { node, file_type, identity } = *record {
             let (node, kind, identity) = (NodeId(node), kind_at_home(file_type), identity.to_vec());
@@ -58,11 +111,16 @@ impl ReplayedNames {
         Ok(())
     }
 
-    /// All records were added, and the log ends at `end`: makes SOURCE's names so.
+    /// All records of the log were added, which ends at `end`: makes SOURCE's names so.
     ///
     /// # Errors
     /// Those of [`recover_names`].
-    fn recover(&mut self, source: BorrowedFd<'_>, end: Lsn) -> Result<(), NamesRecoveryError> {
+    pub(super) fn recover(
+        &mut self,
+        source: BorrowedFd<'_>,
+        end: Lsn,
+    ) -> Result<(), NamesRecoveryError> {
+        let end = self.add_continued(end)?;
         if self.records.is_empty() {
             return Ok(());
         }
@@ -74,6 +132,11 @@ impl ReplayedNames {
             mtimes.filter_map(|(node, mtime)| Some((identity(node)?, mtime))).collect();
         self.recovered = Some(recovered);
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn take_recovered(&mut self) -> Option<RecoveredNames> {
+        self.recovered.take()
     }
 
     /// Which inode of home a node is. A path may lead to another file when the next recovery goes on where this one ended: so
@@ -125,23 +188,16 @@ pub(crate) struct Replayed {
 }
 
 impl Replayed {
-    /// Those of the log with this name; `source` is open for reading, and `files` are below it.
+    /// Those of the log with this superblock; `source` is open for reading, and `files` are below it.
     ///
     /// # Errors
-    /// EMFILE.
+    /// EMFILE; those of reading what is noted in `.weir` of a log that failed.
     pub(crate) fn new(
-        log: Identity,
+        superblock: &Superblock,
         source: BorrowedFd<'_>,
         files: Recovered,
     ) -> io::Result<Replayed> {
-        let names = ReplayedNames {
-            log,
-            records: Vec::new(),
-            nodes: HashMap::new(),
-            mtimes: HashMap::new(),
-            mtimes_at_home: HashMap::new(),
-            recovered: None,
-        };
+        let names = ReplayedNames::new(superblock, source)?;
         Ok(Replayed { source: source.try_clone_to_owned()?, names, files })
     }
 
@@ -166,7 +222,7 @@ impl Home for Replayed {
     const TAKES_NAMES: bool = true;
 
     fn name(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecoveryError> {
-        let added = self.names.add(lsn, record);
+        let added = self.names.add_logged(lsn, record);
         added.map_err(|error| names_failed("read", io::Error::other(error)))
     }
 

@@ -19,7 +19,6 @@ use super::inodes::file_type;
 use super::note::Noted;
 use super::outcome::{damaged, system};
 use super::records::{OWN_LIMIT, check_placed, check_step};
-use super::since_failure::{nodes_of_steps, places_before};
 use super::whereabouts::Whereabouts;
 use super::{NameRecord, NamesRecoveryError, Recovery, made_by};
 use crate::home_names::{names_in, open_directory};
@@ -59,9 +58,6 @@ impl Recovery<'_> {
             }
         }
         replay(whereabouts, records);
-        let was = places_before(&noted, &nodes);
-        nodes.extend(nodes_of_steps(&noted));
-        nodes.extend(was.iter().map(|(node, _)| *node));
         let own = replay_note(whereabouts, &noted).map_err(system("read '.weir/recovered'"))?;
         self.executor.next_own = self.executor.next_own.max(own);
         self.find_parked_by_name(&nodes).map_err(system("look into '.weir/parked'"))?;
@@ -75,7 +71,6 @@ impl Recovery<'_> {
         for node in nodes {
             self.introduce_named(node, &made, placed.get(&node).copied());
         }
-        self.note_moved_by_name(&noted, was);
         Ok(())
     }
 
@@ -142,11 +137,7 @@ fn replay_note(whereabouts: &mut Whereabouts, noted: &[Noted]) -> io::Result<u64
     for line in noted {
         let (step, stage) = match line {
             Noted::Step(step, stage) => (step, stage),
-            Noted::Failed => {
-                whereabouts.begin_anew();
-                continue;
-            }
-            Noted::Inode(..) | Noted::Was(_) | Noted::May(_) => continue,
+            Noted::Inode(..) | Noted::Continued { .. } | Noted::Record(..) => continue,
         };
         if step.node.0 >= OWN_LIMIT || step.node <= NodeId::ROOT {
             let why = format!("it is damaged: there is no node {}", step.node.0);

@@ -3,11 +3,11 @@
 mod cases;
 mod cases_by_name;
 mod changed;
+mod continued;
 mod crash;
 mod crash_by_name;
 mod damage;
 mod damage_by_name;
-mod failed;
 mod logs;
 mod model;
 mod programs;

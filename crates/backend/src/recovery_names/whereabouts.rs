@@ -149,11 +149,6 @@ impl Whereabouts {
         done.iter().for_each(|step| self.apply(step));
     }
 
-    /// What follows says of all nodes where they are.
-    pub(crate) fn begin_anew(&mut self) {
-        (self.places, self.pending) = (Places::default(), Vec::new());
-    }
-
     /// A step was done.
     pub(crate) fn apply(&mut self, step: &Step) {
         self.was_at_home.insert(step.node);

@@ -199,9 +199,10 @@ impl FileSystem {
     }
 
     fn free_log_of_all_names(self: &Arc<Self>) -> Result<(), Errno> {
-        let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
-            return Ok(());
-        };
+        let Some(behind) = &self.write_behind else { return Ok(()) };
+        if behind.log_has_failed() {
+            return self.make_log_void(behind);
+        }
         let Some(upto) = behind.last_change_logged() else { return Ok(()) };
         // What home refuses then is known at once.
         let until = Until { lsn: upto, retry: 0 };
@@ -735,6 +736,7 @@ impl FileSystem {
             if self.has_unknown_names(behind, other) {
                 return Err(Errno::ESTALE);
             }
+            self.replaced_at_home(behind, other, &new)?;
             self.log_data_first(behind, &moved)?;
         }
         let change = match replaced.filter(|_| exchange) {

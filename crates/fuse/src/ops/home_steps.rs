@@ -67,12 +67,7 @@ impl FileSystem {
         match before {
             Ok(Before::Nothing) => self.end_command(behind, id, &command, None),
             Ok(Before::Commit(begun)) => {
-                let fs = Arc::clone(self);
-                // If the log fails, the note says it before home does it.
-                self.shard.commit_names_later(move |_| {
-                    let behind = fs.write_behind.as_ref().expect("it is what steps");
-                    behind.stepped(id, command, begun);
-                });
+                self.when_logged(move |behind| behind.stepped(id, command, begun));
             }
             Ok(Before::Done(lsn)) => self.end_found(behind, id, &command, lsn),
             Ok(Before::Full) => {
@@ -193,7 +188,7 @@ impl FileSystem {
         let stepped = self.write_behind.as_ref().zip(step.filter(|step| self.is_stepped(step)));
         let Some((behind, step)) = stepped else {
             if let Some(behind) = &self.write_behind {
-                behind.note_since_failure()?;
+                behind.continue_log()?;
             }
             return change();
         };
@@ -208,11 +203,10 @@ impl FileSystem {
         };
         if begun.is_some() {
             let (sender, committed) = channel();
-            self.shard.commit_names_later(move |result| sender.send(result).unwrap_or(()));
-            // If the log fails, the note says it.
+            self.when_logged(move |_| sender.send(()).unwrap_or(()));
             let _ = committed.recv();
         }
-        if let Err(error) = behind.note_since_failure() {
+        if let Err(error) = behind.continue_log() {
             if let Some(begun) = begun {
                 behind.end_step(&begun, Stage::Undone);
             }

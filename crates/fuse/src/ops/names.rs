@@ -276,8 +276,12 @@ impl FileSystem {
         Ok(attributes)
     }
 
-    /// Whether a name leads to Weir's own directory: its own name, or another name that home treats as equal.
+    /// Whether programs do not get to see a name: that of Weir's own directory, or another one that home treats as equal, and those
+    /// of files that home keeps after they were removed.
     pub(crate) fn is_reserved(self: &Arc<Self>, parent: NodeId, name: &OsStr) -> bool {
+        if self.home.is_of_removed(name) {
+            return true;
+        }
         if parent != NodeId::ROOT || !folding::may_equal(name.as_bytes(), RESERVED_NAME) {
             return false;
         }

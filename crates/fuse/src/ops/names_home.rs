@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,19 @@ impl Directory {
     }
 }
 
+/// If the log has failed, what it goes on with says what a command does to names before home does it.
+fn continue_before(behind: &WriteBehind, command: &Command) -> Result<(), HomeError> {
+    if matches!(command, Command::Look { .. } | Command::Set { .. }) {
+        return Ok(());
+    }
+    // What is removed makes room for that. Nothing else is taken for it before something else has its name.
+    let is_removal = matches!(command, Command::Unlink { .. } | Command::RemoveDirectory { .. });
+    behind.continue_log().map(drop).or_else(|error| match error {
+        HomeError::Refused(libc::ENOSPC | libc::EDQUOT) if is_removal => Ok(()),
+        error => Err(error),
+    })
+}
+
 /// Home's answer to a command that somebody else's change may have made impossible.
 fn refused(errno: Errno) -> HomeError {
     match errno.code() {
@@ -116,10 +130,12 @@ impl FileSystem {
             // The engine may have had to know a forgotten file until home had removed it.
             Some(Job::LetGo(inodes)) => inodes.iter().for_each(|inode| self.detach(inode)),
             Some(Job::Named(Named { id, made, lsn })) => {
-                let result = self.finish_named(behind, made).map(|()| Answer::Made(lsn));
+                let result = self.finish_named(behind, made);
+                let result = result.map(|()| Answer::Made(behind.position_of_name(lsn)));
                 self.ended(behind, id, result, Duration::ZERO);
             }
             Some(Job::Commit) => self.commit_names(),
+            Some(Job::Continue) => self.continue_log(behind),
             Some(Job::Removed(refused)) => {
                 self.resolve_removals(behind, refused);
                 behind.removals_are_resolved();
@@ -155,7 +171,7 @@ impl FileSystem {
         begun: Option<Begun>,
     ) {
         let began = Instant::now();
-        if let Err(error) = self.note_before(behind, command) {
+        if let Err(error) = continue_before(behind, command) {
             if let Some(begun) = begun {
                 behind.end_step(&begun, Stage::Undone);
             }
@@ -163,7 +179,7 @@ impl FileSystem {
         }
         if let Command::Make { at, .. } = command
             && at.parent() == NodeId::PARKING
-            && !behind.is_logged()
+            && !behind.names_what_is_made()
         {
             behind.made_parked().insert(at.name().into());
         }
@@ -185,22 +201,6 @@ impl FileSystem {
         self.note_brought_home(command.touches());
         self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
         self.ended(behind, id, result, began.elapsed());
-    }
-
-    /// If the log has failed, the note says what a command does to names before home does it.
-    fn note_before(&self, behind: &WriteBehind, command: &Command) -> Result<(), HomeError> {
-        if matches!(command, Command::Look { .. } | Command::Set { .. }) {
-            return Ok(());
-        }
-        behind.note_command(&self.inodes, command);
-        let noted = behind.note_since_failure();
-        // What is removed makes room for the note. Nothing else is taken for it before something else has its name.
-        let is_removal =
-            matches!(command, Command::Unlink { .. } | Command::RemoveDirectory { .. });
-        noted.or_else(|error| match error {
-            HomeError::Refused(libc::ENOSPC | libc::EDQUOT) if is_removal => Ok(()),
-            error => Err(error),
-        })
     }
 
     /// A command of the tree ended.
@@ -465,16 +465,16 @@ impl FileSystem {
             (Some(begun), _) => behind.end_step(&begun, Stage::Done),
             (None, Way::Handle(handle)) => {
                 let identity = [&handle.kind().to_le_bytes()[..], handle.bytes()].concat();
-                behind.log_identity(&self.inodes, made.inode.node(), &made.at, &identity)
+                behind.log_identity(&self.inodes, made.inode.node(), &identity)
             }
             (None, Way::Place(_)) => None,
         };
         self.finish_when_named(behind, id, made, lsn, took);
     }
 
-    /// What was made is named by the log, or by the note of one that has failed: see [`FileSystem::finish_making`].
+    /// What was made is named by the log, or where it goes on: see [`FileSystem::finish_making`].
     fn finish_named(self: &Arc<Self>, behind: &WriteBehind, made: Made) -> Result<(), HomeError> {
-        if let Err(error) = behind.note_since_failure() {
+        if let Err(error) = behind.continue_log() {
             let directory = self.directory_of(&made.at)?;
             self.unmake(directory.at(&made.at)?, &made.kind);
             return Err(error);
@@ -496,11 +496,20 @@ impl FileSystem {
             let result = self.finish_making(made).map(|()| Answer::Made(Lsn(0)));
             return self.ended(behind, id, result, took);
         };
-        let fs = Arc::clone(self);
         behind.will_be_named();
-        self.shard.commit_names_later(move |_| {
-            // If the log failed, its note has it.
-            fs.write_behind.as_ref().expect("it is what makes").named(Named { id, made, lsn });
+        self.when_logged(move |behind| behind.named(Named { id, made, lsn }));
+    }
+
+    /// Runs `then` when all records until now are durable in the log, or it has failed: then they are where it goes on after
+    /// [`WriteBehind::continue_log`].
+    pub(crate) fn when_logged(self: &Arc<Self>, then: impl FnOnce(&WriteBehind) + Send + 'static) {
+        let fs = Arc::clone(self);
+        self.shard.commit_names_later(move |committed| {
+            let behind = fs.write_behind.as_ref().expect("it is what logs");
+            if committed.is_err() {
+                behind.log_goes_on();
+            }
+            then(behind);
         });
     }
 
@@ -515,6 +524,19 @@ impl FileSystem {
         let error_number = |kind| Errno::from(weir_engine::Error::Home(kind)).code();
         behind.settled(settled.map_err(error_number), &parked);
         settled
+    }
+
+    /// Writes where a failed log goes on, and has data go home for which changes wait.
+    fn continue_log(self: &Arc<Self>, behind: &WriteBehind) {
+        let waits_for = behind.continue_log();
+        behind.continued(waits_for == Ok(None));
+        if let Ok(Some(node)) = waits_for
+            && let Some(inode) = self.inodes.get(node)
+        {
+            behind.make_ahead(node);
+            // It is asked again whether that is so.
+            self.when_home(&inode, || ());
+        }
     }
 
     /// Has the log written, and tells the tree.
@@ -576,6 +598,41 @@ impl FileSystem {
                 }
                 Settling::Done | Settling::UnderWay => thread::sleep(SETTLE_PAUSE),
             }
+        }
+    }
+
+    /// The log has failed: all that it has is brought home, so that nothing of it is replayed.
+    pub(crate) fn make_log_void(self: &Arc<Self>, behind: &WriteBehind) -> Result<(), Errno> {
+        while self.shard.has_stale_log() {
+            self.settle_names_until(behind, Until { retry: 0, ..behind.until_now() })?;
+            let (sender, synced) = channel();
+            self.shard.sync_durably(move |result| sender.send(result).unwrap_or(()));
+            synced.recv().unwrap_or(Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// A file is about to take the name of another one. Home gives it a name that leads to a file when it has its data, and any other
+    /// name before: so, where nothing is logged, home has the other one under that name first.
+    ///
+    /// # Errors
+    /// Why home refuses that.
+    pub(crate) fn replaced_at_home(
+        &self,
+        behind: &WriteBehind,
+        replaced: &Inode,
+        at: &Place,
+    ) -> Result<(), Errno> {
+        if behind.names_what_is_made() || replaced.kind() == FileType::Directory {
+            return Ok(());
+        }
+        let is_elsewhere = {
+            let tree = &behind.lock().tree;
+            tree.home_at(at).is_none() && tree.is_bound(replaced.node())
+        };
+        match is_elsewhere {
+            true => Ok(behind.wait(&Awaited::Entry(at.clone()))?),
+            false => Ok(()),
         }
     }
 

@@ -4,7 +4,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use weir_backend::Noted;
 use weir_backend::home_names::HomeNames;
 use weir_engine::Error;
 use weir_log::Lsn;
@@ -13,6 +12,7 @@ use weir_names::{NodeId, Place};
 
 use crate::errno::Errno;
 use crate::inodes::Inodes;
+use crate::write_behind::continued::Continued;
 use crate::write_behind::log::{Logged, Unlogged};
 use crate::write_behind::state::{State, WriteBehind};
 use crate::write_behind::workers::Job;
@@ -37,21 +37,25 @@ impl State {
             Ok(lsn) => Logged::At(lsn),
             Err(Unlogged::Full) => Logged::Full,
             Err(Unlogged::Never) => Logged::ForHome,
+            Err(Unlogged::Failed) if log.failed => match log.is_recorded() {
+                true => Logged::ForHome,
+                false => Logged::At(self.next_lsn()),
+            },
             Err(Unlogged::Failed) => {
                 self.log_failed();
-                Logged::At(self.next_lsn())
+                // It goes on.
+                self.log(inodes, change)
             }
         }
     }
 
-    /// Nothing waits for the log any more.
+    /// The log goes on in SOURCE.
     pub(super) fn log_failed(&mut self) {
         let Some(log) = self.log.as_mut().filter(|log| !log.failed) else { return };
-        log.failed = true;
-        tracing::error!("the log failed: names are brought home without it");
-        // A sync that waits for what was changed until now waits for what is logged, too.
-        self.next_lsn = self.next_lsn.max(log.last.0 + 1);
-        self.tree.committed(Lsn(u64::MAX));
+        tracing::error!(
+            "the log failed: changes of names are logged in SOURCE until what it has is home"
+        );
+        self.tree.committed(log.fail());
         self.drained = false;
     }
 
@@ -64,7 +68,11 @@ impl State {
     /// What is to be done on the log, if anything.
     pub(super) fn log_job(&mut self) -> Option<Job> {
         let is_awaited = self.is_commit_awaited();
+        self.end_continuation();
         let log = self.log.as_mut()?;
+        if log.continued.as_mut().is_some_and(Continued::begin_writing) {
+            return Some(Job::Continue);
+        }
         let now = Instant::now();
         let age = |since: Instant| now.saturating_duration_since(since);
         let is_due = log.uncommitted.is_some_and(|since| age(since) >= COMMIT_AGE);
@@ -100,6 +108,9 @@ impl State {
 
     /// How long a thread may sleep until the log has something to do.
     pub(super) fn log_sleep(&self) -> Option<Duration> {
+        if let Some(continued) = self.log.as_ref().and_then(|log| log.continued.as_ref()) {
+            return continued.sleep();
+        }
         // The end of a commit calls a thread.
         let log = self.log.as_ref().filter(|log| !log.failed && !log.committing)?;
         log.uncommitted.map(|since| COMMIT_AGE.saturating_sub(since.elapsed()))
@@ -165,6 +176,7 @@ impl WriteBehind {
         match result {
             Ok(()) => {
                 let durable = log.shard.names_durable();
+                log.is_durable_to(durable);
                 state.tree.committed(durable);
                 if let Some(by_path) = &mut log.by_path {
                     by_path.committed(durable);
@@ -175,6 +187,11 @@ impl WriteBehind {
             Err(_) => state.log_failed(),
         }
         self.call_workers(state);
+    }
+
+    /// The log has failed, and goes on in SOURCE.
+    pub(crate) fn log_goes_on(&self) {
+        self.lock().log_failed();
     }
 
     /// A sync of home that [`Tree::begin_home_sync`] began has ended. After a failure, with an error number, `parked` are the
@@ -201,7 +218,10 @@ impl WriteBehind {
         let Some(log) = &state.log else { return true };
         let is_asked = state.drained || state.crew.is_stopped();
         let has_rest = is_asked && state.tree.under_way() == 0;
-        let is_committed = log.failed || (log.uncommitted.is_none() && !log.committing);
+        let is_committed = match &log.continued {
+            Some(continued) => continued.is_empty(),
+            None => log.failed || (log.uncommitted.is_none() && !log.committing),
+        };
         (has_rest && is_committed) || log.shard.log_wants_room()
     }
 
@@ -225,22 +245,16 @@ impl WriteBehind {
         }
     }
 
-    /// Appends which inode of home a node is that was just made there, or has it noted with what is noted next. Blocks while the
-    /// log is full. `None` without a log, or if a failed log does not know the node.
+    /// Appends which inode of home a node is that was just made there. Blocks while the log is full. `None` without a log, or after it
+    /// has failed and is not replayed any more.
     pub(crate) fn log_identity(
         &self,
         inodes: &Inodes,
         node: NodeId,
-        at: &Place,
         identity: &[u8],
     ) -> Option<Lsn> {
         self.append_now(|State { tree, log, .. }| {
-            let log = log.as_mut()?;
-            if log.failed {
-                // The log may have it under another name.
-                log.note_name(inodes, Some(identity.to_vec()), at, Noted::May);
-            }
-            Some(log.append_identity(inodes, node, tree.kind(node)?, identity))
+            Some(log.as_mut()?.append_identity(inodes, node, tree.kind(node)?, identity))
         })
     }
 
@@ -258,7 +272,7 @@ impl WriteBehind {
                     Err(Unlogged::Full) => {}
                     Err(_) if state.log.as_ref()?.failed => return None,
                     Err(Unlogged::Never | Unlogged::Failed) => {
-                        // It is noted.
+                        // It goes on.
                         state.log_failed();
                         continue;
                     }
@@ -294,7 +308,7 @@ impl WriteBehind {
         }
         match state.tree.standing_until(until) {
             Standing::Home => Ok(true),
-            Standing::Pending => Ok(false),
+            Standing::Pending => state.continuation_refused().map_or(Ok(false), Err),
             Standing::Refused(error) => Err(error),
         }
     }

@@ -8,16 +8,15 @@
 //! Home is given a change after it is durable, half a second after it was made or when somebody waits for home: what is
 //! made, renamed and removed within that time costs home less. A sync of home as a whole then *settles* what home has, so that the log is not needed for it.
 //!
-//! After the log has failed nothing is logged any more, and names go home without it ([`super::failed`]); no sync succeeds.
+//! After the log has failed it goes on in SOURCE until all that it has is home ([`super::continued`]); no sync succeeds until then.
 //!
 //! Owns the nodes' numbers in the log, and when it is committed and home settled. Does not own the log's records
 //! ([`weir_names::tree`]) nor its space (the engine).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_backend::Noted;
 use weir_engine::NotLogged;
 use weir_log::{Lsn, Record};
 use weir_names::tree::{Change, Kind, Tree, node_record};
@@ -26,9 +25,9 @@ use weir_shard::Shard;
 
 use crate::inode::DataNode;
 use crate::inodes::Inodes;
+use crate::write_behind::continued::{Continued, Said, Undurable};
 use crate::write_behind::known_names::keeps_a_name;
 use crate::write_behind::moves::ByPath;
-use crate::write_behind::unnoted::Unnoted;
 
 /// Inodes that are remembered before it is asked which of them need not be.
 const INODES_MIN: usize = 4096;
@@ -57,12 +56,10 @@ pub(super) struct NamesLog {
     pub(super) last_change: Option<Lsn>,
     /// Where handles do not last.
     pub(super) by_path: Option<ByPath>,
-    /// After it has failed.
-    pub(super) unnoted: Unnoted,
-    /// Inodes whose names home changed after it had failed.
-    pub(super) moved: HashSet<Vec<u8>>,
-    /// What is noted of them.
-    pub(super) moved_lines: Vec<Noted>,
+    /// Records that are in the log and may not be durable.
+    pub(super) undurable: VecDeque<Undurable>,
+    /// After it has failed, until nothing of it is to be replayed.
+    pub(super) continued: Option<Continued>,
 }
 
 /// An inode of home in the log.
@@ -110,17 +107,32 @@ impl NamesLog {
             settling: false,
             settled: Instant::now(),
             failed: false,
-            unnoted: Unnoted::default(),
-            moved: HashSet::new(),
-            moved_lines: Vec::new(),
+            undurable: VecDeque::new(),
+            continued: None,
         }
+    }
+
+    /// The log has failed, and goes on in SOURCE. Up to where it is durable.
+    pub(super) fn fail(&mut self) -> Lsn {
+        let durable = self.shard.names_durable();
+        self.failed = true;
+        let undurable = std::mem::take(&mut self.undurable);
+        self.continued = Some(Continued::new(durable, self.last, undurable));
+        durable
+    }
+
+    /// Whether changes have records: in the log, or where it goes on.
+    pub(super) fn is_recorded(&self) -> bool {
+        !self.failed || self.continued.is_some()
     }
 
     /// The log is needed for changes of names from there on. To be called under the tree's lock.
     pub(super) fn need(&self, from: Option<Lsn>) {
         if self.failed {
             // What was changed since is not in it. Data whose places it says goes home, too.
-            return self.shard.names_need(from.filter(|&from| from <= self.last));
+            let failed_at = self.continued.as_ref().map(|continued| continued.failed_at);
+            let is_in_log = |from: &Lsn| failed_at.is_some_and(|last| *from <= last);
+            return self.shard.names_need(from.filter(is_in_log));
         }
         let kept = self.by_path.as_ref().and_then(ByPath::kept_from);
         self.shard.names_need(from.into_iter().chain(kept).min());
@@ -151,10 +163,10 @@ impl NamesLog {
         }
     }
 
-    /// The number under which a node is parked at home: recovery finds it by that. A log that has failed may be replayed, too, and
-    /// gives none for that, so that a node is not parked under one name and looked for under another.
+    /// The number under which a node is parked at home: recovery finds it by that. A log that is not replayed any more gives none for
+    /// that, so that a node is not parked under one name and looked for under another.
     pub(super) fn parked_number(&mut self, inodes: &Inodes, node: NodeId) -> Option<u64> {
-        if !self.failed {
+        if self.is_recorded() {
             return self.number(inodes, node);
         }
         let known = self.known_number(inodes, node)?;
@@ -164,6 +176,8 @@ impl NamesLog {
 
     /// A record names an inode.
     fn named(&mut self, identity: Vec<u8>, number: u64, last: Lsn) {
+        // A failed log is not freed.
+        let last = if self.failed { Lsn(u64::MAX) } else { last };
         self.inodes.insert(identity, Numbered { number, last });
         if self.inodes.len() > self.inodes_max {
             let tail = self.shard.log_tail();
@@ -184,7 +198,7 @@ impl NamesLog {
         inodes: &Inodes,
         change: &Change,
     ) -> Result<Lsn, Unlogged> {
-        if self.failed {
+        if !self.is_recorded() {
             return Err(Unlogged::Failed);
         }
         let at_home: Vec<NodeId> =
@@ -214,8 +228,9 @@ impl NamesLog {
         let numbered = change.renumbered(|node| self.number(inodes, node).map(NodeId));
         let numbered = numbered.ok_or(Unlogged::Failed)?;
         let record = numbered.record(self.shard.group_bytes_max()).map_err(|_| Unlogged::Never)?;
-        if let Some(by_path) = &mut self.by_path {
-            let lsn = self.shard.log_names(&[], &Record::Name(record), false)?;
+        if self.by_path.is_some() {
+            let lsn = self.append_record(&[], &Record::Name(record), Said::of(change))?;
+            let by_path = self.by_path.as_mut().expect("handles do not last");
             numbered.mentioned().into_iter().for_each(|node| by_path.places.mentioned(node, lsn));
             return Ok(self.changed(lsn));
         }
@@ -226,15 +241,14 @@ impl NamesLog {
             let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
             named.push((NodeId(number), kind, identity));
         }
-        let lsn = self.append_named(&named, &Record::Name(record))?;
+        let lsn = self.append_named(&named, &Record::Name(record), Said::of(change))?;
         for (number, _, identity) in named {
             self.named(identity, number.0, lsn);
         }
-        self.last_change = Some(lsn);
-        Ok(lsn)
+        Ok(self.changed(lsn))
     }
 
-    /// Appends which inode of home a node is, or notes it if the log has failed.
+    /// Appends which inode of home a node is.
     pub(super) fn append_identity(
         &mut self,
         inodes: &Inodes,
@@ -242,35 +256,69 @@ impl NamesLog {
         kind: &Kind,
         identity: &[u8],
     ) -> Result<Lsn, Unlogged> {
-        if self.failed && !self.is_noted() {
-            return Err(Unlogged::Failed);
-        }
-        if self.failed {
-            let number = self.known_number(inodes, node).ok_or(Unlogged::Failed)?;
-            self.note(Noted::Inode(NodeId(number), identity.to_vec()));
-            // The note is of no records.
-            self.named(identity.to_vec(), number, Lsn(u64::MAX));
-            return Ok(self.last);
-        }
         let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
         let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
-        let lsn = self.shard.log_inode(node.file(), identity, &Record::Name(record))?;
+        let record = Record::Name(record);
+        let lsn = match self.continued {
+            Some(_) => self.append_record(&[], &record, Said::OfHome)?,
+            None => {
+                let lsn = self.shard.log_inode(node.file(), identity, &record)?;
+                self.undurable.push_back(Undurable::new(lsn, &[], &record, Said::OfHome));
+                lsn
+            }
+        };
         self.named(identity.to_vec(), number, lsn);
-        Ok(self.appended(lsn))
+        Ok(self.of_home(lsn))
     }
 
     fn append_named(
         &mut self,
         named: &[(NodeId, &Kind, Vec<u8>)],
         record: &Record<'_>,
+        said: Said,
     ) -> Result<Lsn, Unlogged> {
         let mut names = Vec::with_capacity(named.len());
         for (number, kind, identity) in named {
             let name = node_record(*number, kind, identity).map_err(|_| Unlogged::Never)?;
             names.push(Record::Name(name));
         }
-        let lsn = self.shard.log_names(&names, record, false)?;
-        Ok(self.appended(lsn))
+        self.append_record(&names, record, said)
+    }
+
+    /// Appends a record, and before it those of `named` which say what inodes it speaks of.
+    pub(super) fn append_record(
+        &mut self,
+        named: &[Record<'_>],
+        record: &Record<'_>,
+        said: Said,
+    ) -> Result<Lsn, Unlogged> {
+        let Some(continued) = &mut self.continued else {
+            let lsn = self.shard.log_names(named, record, said == Said::OfHome)?;
+            self.undurable.push_back(Undurable::new(lsn, named, record, said));
+            return Ok(lsn);
+        };
+        let lsn = match said {
+            Said::Change { .. } => Lsn(self.last.0 + 1),
+            Said::OfHome => self.last,
+        };
+        continued.add(Undurable::new(lsn, named, record, said));
+        Ok(lsn)
+    }
+
+    /// The log is durable up to a position.
+    pub(super) fn is_durable_to(&mut self, durable: Lsn) {
+        while self.undurable.front().is_some_and(|record| record.lsn() < durable) {
+            self.undurable.pop_front();
+        }
+    }
+
+    /// A record of what home has was appended. Gives a position that is durable when it is: where the log goes on, what is of home is
+    /// durable before what was changed earlier.
+    pub(super) fn of_home(&mut self, lsn: Lsn) -> Lsn {
+        match self.continued {
+            Some(_) => Lsn(0),
+            None => self.appended(lsn),
+        }
     }
 
     /// A record was appended that is to be durable soon.

@@ -4,7 +4,8 @@
 //! What a program may do and sees is decided on the thread that read the request, under one lock ([`State`]). The tree
 //! ([`weir_names::tree`]) decides what home is to do next; [`crate::ops::names_home`] does it, on as many threads as home is slow.
 //! The changes are in the redo log ([`log`]), and a sync waits for that alone. With `--names behind` they are not: a sync of a
-//! file or directory waits until home has its names, and a crash loses changes of names that were not synced.
+//! file or directory waits until home has its names, and a crash loses changes of names that were not synced. A log that fails goes on
+//! in SOURCE for a while ([`continued`]).
 //!
 //! Where home is far away, [`listers`] tell the tree of directories before a program asks for them ([`ahead`]).
 //!
@@ -22,9 +23,10 @@ mod ahead;
 mod changed_by_others;
 mod commit;
 mod conflicts;
+mod continued;
 mod crew;
 mod ending;
-mod failed;
+mod goes_on;
 mod held;
 mod hold;
 mod known_names;
@@ -35,7 +37,6 @@ mod moves;
 mod refusing;
 mod state;
 mod steps;
-mod unnoted;
 mod workers;
 
 pub(crate) use commit::Settling;

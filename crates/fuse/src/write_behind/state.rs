@@ -219,7 +219,7 @@ pub(crate) struct WriteBehind {
     pub(crate) parking: OnceLock<Arc<OwnedFd>>,
     /// Names in it, by which the tree knows what was made there.
     made_parked: Mutex<HashSet<Box<[u8]>>>,
-    /// Held by the thread that notes what home does since the log has failed.
+    /// Held by the thread that writes where a failed log goes on.
     pub(super) noting: Mutex<()>,
     /// How long what home said of a directory counts.
     pub(super) entry_timeout: Duration,
@@ -459,7 +459,7 @@ impl WriteBehind {
     pub(crate) fn until_now(&self) -> Until {
         let state = self.lock();
         let lsn = match &state.log {
-            Some(log) if !log.failed => log.last,
+            Some(log) if log.is_recorded() => log.last,
             _ => Lsn(state.next_lsn.saturating_sub(1)),
         };
         Until { lsn, retry: state.tree.retries() + 1 }
@@ -826,7 +826,7 @@ impl State {
 
     /// A place in the order for a change that is not logged.
     pub(super) fn next_lsn(&mut self) -> Lsn {
-        if let Some(log) = self.log.as_ref().filter(|log| !log.failed) {
+        if let Some(log) = self.log.as_ref().filter(|log| log.is_recorded()) {
             // With the last one that is.
             return log.last;
         }
@@ -849,7 +849,7 @@ impl State {
             Standing::Refused(error) => Some(Err(error)),
             // Nobody will bring it home any more.
             Standing::Pending if self.crew.is_stopped() => Some(Err(HomeError::Gone)),
-            Standing::Pending => None,
+            Standing::Pending => self.continuation_refused().map(Err),
         }
     }
 

@@ -10,12 +10,12 @@
 //! - what is in the table was said in the log at or after [`ByPath::kept_from`];
 //! - a node has one number as long as the log has records of it that may be replayed.
 
-use weir_backend::Noted;
 use weir_log::{Entry, FileType, Lsn, NameRecord, Record};
 use weir_names::tree::{HomeError, Step, Tree};
 use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
+use crate::write_behind::continued::Said;
 use crate::write_behind::known_names::{keeps_a_name, names_at_home, other_name, sure_names};
 use crate::write_behind::log::{NamesLog, Unlogged};
 use crate::write_behind::moves::{Begun, ByPath, Stage};
@@ -136,13 +136,8 @@ impl NamesLog {
         at: &Place,
     ) -> Result<Lsn, Unlogged> {
         let record = NameRecord::Place { node: number.0, file_type, at: entry(at) };
-        if self.failed {
-            let to = Some(at.clone());
-            self.note(Noted::Step(Step { node: number, from: None, to }, Stage::Done));
-            return Ok(self.last);
-        }
         // It is durable as soon as what speaks of it.
-        let lsn = self.shard.log_names(&[], &Record::Name(record), true)?;
+        let lsn = self.append_record(&[], &Record::Name(record), Said::OfHome)?;
         self.placed().since.get_or_insert(lsn);
         Ok(lsn)
     }
@@ -186,7 +181,7 @@ impl NamesLog {
         true
     }
 
-    /// Logs that home may do a step from now on, or notes it if the log has failed; `replaced` is what home has under the new
+    /// Logs that home may do a step from now on; `replaced` is what home has under the new
     /// name. `None` if names are not logged so.
     fn begin(
         &mut self,
@@ -218,7 +213,7 @@ impl NamesLog {
         Ok(Some(Begun { step: step.clone(), numbered, file_type, lsn }))
     }
 
-    /// A position for a step that is under way: a failed log gives no more.
+    /// A position for a step that is under way: where the log goes on after it has failed, what is of home has none of its own.
     fn free_position(&mut self, lsn: Lsn) -> Lsn {
         let last = self.placed().under_way.keys().next_back().copied();
         last.filter(|&last| self.failed && last >= lsn).map_or(lsn, |last| Lsn(last.0 + 1))
@@ -233,19 +228,18 @@ impl NamesLog {
             Stage::Done => by_path.places.stepped(&begun.numbered, begun.file_type, lsn),
             _ => by_path.places.mentioned(begun.numbered.node, lsn),
         }
-        Ok(lsn)
+        Ok(self.of_home(lsn))
     }
 
     fn append_step(&mut self, numbered: &Step, stage: Stage) -> Result<Lsn, Unlogged> {
-        if self.failed {
-            self.note(Noted::Step(numbered.clone(), stage));
-            return Ok(self.last);
-        }
         let (from, to) = (numbered.from.as_ref().map(entry), numbered.to.as_ref().map(entry));
         let record = NameRecord::Step { node: numbered.node.0, stage, from, to };
-        let lsn = self.shard.log_names(&[], &Record::Name(record), true)?;
+        let lsn = self.append_record(&[], &Record::Name(record), Said::OfHome)?;
         self.placed().since.get_or_insert(lsn);
-        Ok(self.appended(lsn))
+        if self.continued.is_none() {
+            self.appended(lsn);
+        }
+        Ok(lsn)
     }
 
     fn placed(&mut self) -> &mut ByPath {
@@ -297,18 +291,18 @@ impl WriteBehind {
             }
             match log.begin(tree, inodes, step, replaced) {
                 Ok(begun) => return Ok(begun),
-                // The log says nothing of it, and will not.
-                Err(_) if log.failed => return Ok(None),
+                // Nothing of it is replayed any more.
+                Err(_) if !log.is_recorded() => return Ok(None),
                 Err(Unlogged::Full) => return Err(Refusal::Full),
                 Err(Unlogged::Never) => return Err(Refusal::NotLogged),
-                // It is noted.
+                Err(Unlogged::Failed) if log.failed => return Err(Refusal::NotLogged),
+                // The log goes on.
                 Err(Unlogged::Failed) => state.log_failed(),
             }
         }
     }
 
-    /// Logs what became of a step. The record's position, or some position if the log has failed; then it is noted with what is
-    /// noted next. Blocks while the log is full.
+    /// Logs what became of a step. The record's position. Blocks while the log is full.
     pub(crate) fn end_step(&self, begun: &Begun, stage: Stage) -> Option<Lsn> {
         self.append_now(|state| Some(state.log.as_mut()?.end(begun, stage)))
     }

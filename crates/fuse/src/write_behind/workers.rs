@@ -37,6 +37,8 @@ pub(crate) enum Job {
     Named(Named),
     /// Make durable what was logged.
     Commit,
+    /// The same, where a failed log goes on.
+    Continue,
     /// Sync home as a whole.
     Settle,
     /// Ask home for its room.

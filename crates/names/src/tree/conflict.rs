@@ -3,8 +3,6 @@
 //! What somebody else put somewhere stays there, and programs see it; what Weir wanted there gets a name beside it. Nothing
 //! is ever removed or replaced that was not known to be there.
 
-use weir_log::Lsn;
-
 use crate::identity::NodeId;
 use crate::tree::entry::AtHome;
 use crate::tree::found::Conflict;
@@ -143,35 +141,23 @@ impl Tree {
         if entry.wanted == Some(there) {
             return;
         }
-        if self.moved_by_us && entry.wanted.is_some() && !self.foreign.contains(&there) {
-            if self.wanted_places(there).next().is_none() {
-                let beside = self.want_beside(at, there, entry.since);
-                self.set_aside.push((at.clone(), beside));
+        let since = entry.since;
+        let kept = entry.wanted.map(|node| {
+            let beside = self.place_beside(at);
+            self.change_entry(&beside, |entry| (entry.wanted, entry.since) = (Some(node), since));
+            if let Some(since) = since {
+                self.needed.add(since);
+                self.dirty += 1;
             }
-            self.queue.push(Part::Entry(at.clone()));
-            return;
-        }
-        let kept = entry.wanted.map(|node| self.want_beside(at, node, entry.since));
+            self.queue.push(Part::Entry(beside.clone()));
+            beside
+        });
         self.change_entry(at, |entry| entry.wanted = Some(there));
         if let Some(node) = entry.wanted {
             self.review_place(node, at);
             self.wake(node);
         }
-        if kept.is_some() || !self.moved_by_us {
-            self.conflicts.push(Conflict { at: at.clone(), kept });
-        }
-    }
-
-    /// A node is to be beside a name, and not there. Returns the place.
-    fn want_beside(&mut self, at: &Place, node: NodeId, since: Option<Lsn>) -> Place {
-        let beside = self.place_beside(at);
-        self.change_entry(&beside, |entry| (entry.wanted, entry.since) = (Some(node), since));
-        if let Some(since) = since {
-            self.needed.add(since);
-            self.dirty += 1;
-        }
-        self.queue.push(Part::Entry(beside.clone()));
-        beside
+        self.conflicts.push(Conflict { at: at.clone(), kept });
     }
 
     /// A name beside this one that nothing is known to have.

@@ -135,6 +135,8 @@ pub(crate) struct Node {
     pub(crate) nameless: bool,
     /// A program has it open: what is set of it is seen although it has no name.
     pub(crate) held: bool,
+    /// Home is to make it before its name is durable.
+    pub(crate) is_ahead: bool,
     /// It was made by a change, and not found at home.
     pub(crate) made_here: bool,
     /// An entry that leads to it was forgotten: it may have more names than are known.
@@ -163,6 +165,7 @@ impl Node {
             unsettled: 0,
             nameless: false,
             held: false,
+            is_ahead: false,
             set_lsn: Lsn(0),
             set_since: None,
             busy: false,

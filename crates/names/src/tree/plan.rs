@@ -53,6 +53,13 @@ impl Tree {
         if of.binding == Binding::Making || of.busy {
             return Plan::Wait(node);
         }
+        if of.is_ahead && !of.is_bound() && (of.held || !of.places.is_empty()) {
+            // A recovery may find it under another name.
+            return match of.places.unsure().next() {
+                Some(_) => Plan::Wait(node),
+                None => Plan::Do(make(node, of, Tree::parking(node))),
+            };
+        }
         if of.set_lsn >= self.durable {
             return Plan::Later;
         }
@@ -260,7 +267,7 @@ impl Tree {
     }
 
     /// Whether a node is to get another name before it may lose the one that home has.
-    pub(crate) fn moves_from(&self, node: NodeId) -> bool {
+    fn moves_from(&self, node: NodeId) -> bool {
         self.nodes[&node].places.unplaced().next().is_some()
     }
 

@@ -110,6 +110,12 @@ impl Queue {
         committed.into_values().flatten().for_each(|part| self.push(part));
     }
 
+    /// What waits until a position is durable is looked at now, too.
+    pub(crate) fn look_at_uncommitted(&mut self) {
+        let waiting: Vec<Part> = self.uncommitted.values().flatten().cloned().collect();
+        waiting.into_iter().for_each(|part| self.push(part));
+    }
+
     /// Something about a node changed.
     pub(crate) fn wake(&mut self, node: NodeId) {
         let Some(mut woken) = self.waiting.remove(&node) else { return };

@@ -30,63 +30,6 @@ impl Tree {
         Tree { is_recovering: true, ..Tree::new(end) }
     }
 
-    /// The log that is replayed had failed, and names went home after that: where home has a node under a name that the log
-    /// does not give it, it was not somebody else who put it there, and it goes where it should be.
-    pub fn was_moved_by_us(&mut self) {
-        self.moved_by_us = true;
-    }
-
-    /// Whether what was replayed says what a name leads to.
-    pub fn speaks_of(&self, at: &Place) -> bool {
-        self.entry(at).is_some()
-    }
-
-    /// Whether a name in a directory is to lead to something.
-    pub fn wants_in(&self, directory: NodeId) -> bool {
-        let directory = self.nodes.get(&directory).and_then(|node| node.directory.as_ref());
-        directory.is_some_and(|of| of.entries().any(|(_, entry)| entry.wanted.is_some()))
-    }
-
-    /// Home had a node under a name when the log failed: it is to be there again, if the log does not say otherwise. The node was
-    /// introduced, and the log was replayed, which ends after `lsn`.
-    pub fn was_at(&mut self, node: NodeId, at: &Place, lsn: Lsn) {
-        let is_free = self
-            .entry(at)
-            .is_none_or(|entry| entry.wanted.is_none() && entry.home == AtHome::Unknown);
-        let is_known = self.nodes.contains_key(&node) && self.directory_mut(at.parent()).is_some();
-        if is_known && is_free && self.replay_above(node, at).is_ok() {
-            self.want(at, Some(node), lsn);
-            self.queue.commit(self.durable);
-        }
-    }
-
-    /// Home may have got a node under a name after the log failed: it is looked for there. The log ends after `lsn`.
-    pub fn may_have_come_to(&mut self, node: NodeId, at: &Place, lsn: Lsn) {
-        if self.directory_mut(at.parent()).is_none() {
-            return;
-        }
-        if self.entry(at).is_none() {
-            self.want(at, None, lsn);
-        }
-        self.may_be_at(at, node);
-        self.queue.commit(self.durable);
-    }
-
-    /// A node was removed at home after the log failed: no name leads to it. The log ends after `lsn`.
-    pub fn was_removed(&mut self, node: NodeId, lsn: Lsn) {
-        for at in self.wanted_places(node).cloned().collect::<Vec<_>>() {
-            self.was_removed_from(node, &at, lsn);
-        }
-    }
-
-    /// A node lost a name at home after the log failed, if it had it. The log ends after `lsn`.
-    pub fn was_removed_from(&mut self, node: NodeId, at: &Place, lsn: Lsn) {
-        if self.entry(at).is_some_and(|entry| entry.wanted == Some(node)) {
-            self.want(at, None, lsn);
-            self.queue.commit(self.durable);
-        }
-    }
-
     /// Applies a change of the log. Nodes that home had are introduced before ([`Tree::introduce`]).
     ///
     /// A node that no record of the log makes or names is gone: it was made and removed before home had it, and the record
@@ -227,11 +170,6 @@ impl Tree {
         (Tree::parking(node).name() == name).then_some(node)
     }
 
-    /// The name of a node in [`NodeId::PARKING`].
-    pub fn parked_name(node: NodeId) -> Vec<u8> {
-        Tree::parking(node).name().to_vec()
-    }
-
     /// Home has a node parked: found in [`NodeId::PARKING`] before the first command of a recovery, or after a sync of home
     /// failed. If it was made here it was adopted or bound before. What is parked there and not known is of no use any
     /// more; the caller removes it.
@@ -260,11 +198,6 @@ impl Tree {
     pub fn introduce_surplus(&mut self, node: NodeId, kind: Kind) {
         self.introduce(node, kind);
         self.surplus.insert(node);
-    }
-
-    /// What home got after the log had failed, under names that lead to something else, and the names it has instead.
-    pub fn take_set_aside(&mut self) -> Vec<(Place, Place)> {
-        std::mem::take(&mut self.set_aside)
     }
 
     /// Names that somebody else took at home, since this was asked last.

@@ -37,8 +37,6 @@ pub struct Tree {
     /// What a recovery found and has no use for: it loses each name under which it is found.
     pub(crate) surplus: HashSet<NodeId>,
     pub(crate) conflicts: Vec<Conflict>,
-    /// What home got after the log had failed, where something else is to be: from where, and to where.
-    pub(crate) set_aside: Vec<(Place, Place)>,
     /// Parts that were not at home as they were known to be, once.
     pub(crate) surprised: HashSet<Part>,
     /// Names that somebody else changed at home, to be looked at.
@@ -51,8 +49,6 @@ pub struct Tree {
     pub(crate) has_log: bool,
     /// A log was replayed to it: it has every name that home may have of the nodes that the log speaks of.
     pub(crate) is_recovering: bool,
-    /// Home was changed here by what the log does not say: see [`Tree::was_moved_by_us`].
-    pub(crate) moved_by_us: bool,
     /// Home does not say that two names lead to one node: see [`Tree::remember_links`].
     pub(crate) remembers_links: bool,
     /// Nodes that lost their last place: see [`Tree::take_unneeded`].
@@ -77,14 +73,12 @@ impl Tree {
             foreign: HashSet::new(),
             surplus: HashSet::new(),
             conflicts: Vec::new(),
-            set_aside: Vec::new(),
             surprised: HashSet::new(),
             changed_by_others: HashSet::new(),
             unsettled_by_failure: HashSet::new(),
             made_at_home: HashSet::new(),
             has_log: true,
             is_recovering: false,
-            moved_by_us: false,
             remembers_links: false,
             unneeded: BTreeSet::new(),
             tried: Tried::default(),

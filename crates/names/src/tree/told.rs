@@ -56,6 +56,14 @@ impl Tree {
         self.review_need(node);
     }
 
+    /// What comes next in the log waits for a file's data, and the file may have no other name than one that comes later: home makes
+    /// it without its name, so that the data has a place. The change that made the file is durable.
+    pub fn make_ahead(&mut self, node: NodeId) {
+        let Some(of) = self.nodes.get_mut(&node).filter(|of| !of.is_bound()) else { return };
+        of.is_ahead = true;
+        self.queue.push(Part::Attributes(node));
+    }
+
     /// No program has the node open any more. If it has no name, what home does not have of it is of no use. Says whether the
     /// tree knew that it was open.
     pub fn release_nameless(&mut self, node: NodeId) -> bool {

@@ -8,6 +8,7 @@ use crate::identity::NodeId;
 use crate::tree::command::{Answer, Command, HomeError, InFlight};
 use crate::tree::command_id::CommandId;
 use crate::tree::entry::AtHome;
+use crate::tree::needed::Settling;
 use crate::tree::node::{Binding, Node};
 use crate::tree::part::Part;
 use crate::tree::places::Role;
@@ -21,6 +22,24 @@ impl Tree {
     pub fn committed(&mut self, durable: Lsn) {
         self.durable = self.durable.max(durable);
         self.queue.commit(self.durable);
+    }
+
+    /// What the log says of the nodes that home made until now is durable, whatever its position is: the log failed, and says it
+    /// once more where it goes on.
+    pub fn all_named(&mut self) {
+        let durable = self.durable;
+        let late = |named: &Lsn| *named >= durable;
+        for node in self.nodes.values_mut().filter(|node| late(&node.named)) {
+            node.named = Lsn(0);
+        }
+        for settling in self.needed.settling.iter_mut().chain(&mut self.needed.syncing) {
+            if let Settling::Attributes { named, .. } = settling
+                && late(named)
+            {
+                *named = Lsn(0);
+            }
+        }
+        self.queue.look_at_uncommitted();
     }
 
     /// What home is to do next; `None` if there is nothing to do until a command ends or more is committed. Each command is
@@ -218,10 +237,6 @@ impl Tree {
                 if let Some(there) =
                     there.filter(|there| !was_there && !self.surplus.contains(there))
                     && (is_changed || self.is_recovering || self.foreign.contains(&there))
-                    // Without another place to be, it stays.
-                    && !(self.moved_by_us
-                        && !self.foreign.contains(&there)
-                        && self.moves_from(there))
                 {
                     self.moved_by_others(there, at);
                 }
@@ -256,7 +271,8 @@ impl Tree {
     /// The log says at `named` which inode a node is. Changes that were logged since then, and before this was known here, have
     /// only its number: the log is needed for them from `named` on.
     fn needs_name(&mut self, node: NodeId, named: Lsn) {
-        if !self.has_log {
+        // What a log said that has failed is not needed for that.
+        if !self.has_log || named == Lsn(0) {
             return;
         }
         let of = self.nodes.get_mut(&node).expect("it was made just now");

@@ -1,6 +1,7 @@
 //! Random changes, of which home does some; a crash at any moment, and crashes of the recovery; then names and attributes are
 //! as they were at one moment. Home loses nothing here: the tests of the tree do that.
 
+use super::logs::gone_on;
 use super::model::{Model, compare, picture_of};
 use super::programs::{Programs, nodes_of, seeds};
 use super::*;
@@ -123,6 +124,7 @@ impl<'a> Machine<'a> {
         let upto = self.durable + self.programs.random.below(24) as u64;
         let is_there = |lsn: &Lsn| self.tail <= *lsn && lsn.0 < upto;
         let log: Vec<_> = self.log.iter().filter(|(lsn, _)| is_there(lsn)).cloned().collect();
+        let log = gone_on(log, &mut self.programs.random);
         let wanted = self.seen_at.iter().rev().find(|(lsn, _)| lsn.0 < upto).unwrap();
         let (model, wanted) = (wanted.1.clone(), wanted.1.picture());
         for _ in 0..self.programs.random.below(4) {

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use weir_log::Stage;
 use weir_names::tree::{Answer, Command, CommandId, Standing, Step};
 
+use super::logs::gone_on;
 use super::model::{Model, compare, picture_of};
 use super::programs::{Programs, nodes_of, seeds};
 use super::*;
@@ -263,6 +264,7 @@ impl<'a> Mount<'a> {
         let upto = self.durable + self.programs.random.below(24) as u64;
         let is_there = |lsn: &Lsn| self.tail <= *lsn && lsn.0 < upto;
         let log: Vec<_> = self.log.iter().filter(|(lsn, _)| is_there(lsn)).cloned().collect();
+        let log = gone_on(log, &mut self.programs.random);
         let wanted = self.seen_at.iter().rev().find(|(lsn, _)| lsn.0 < upto).unwrap().1.clone();
         let what = format!("seed {seed}, log from {} up to {upto}", self.tail.0);
         for _ in 0..self.programs.random.below(5) {

@@ -4,7 +4,21 @@ use weir_log::Stage;
 
 use weir_names::tree::Step;
 
+use super::model::Random;
 use super::*;
+
+/// As a log has it that failed somewhere and went on: there what home has, and does, may come before changes.
+pub(super) fn gone_on(log: Vec<(Lsn, NameRecord)>, random: &mut Random) -> Vec<(Lsn, NameRecord)> {
+    if random.one_in(2) {
+        return log;
+    }
+    let failed_at = random.below(log.len() + 1);
+    let (mut logged, gone_on) = (log[..failed_at].to_vec(), log[failed_at..].to_vec());
+    let is_change = |(_, record): &(Lsn, NameRecord)| matches!(record, NameRecord::Change(_));
+    let (changes, of_home): (Vec<_>, Vec<_>) = gone_on.into_iter().partition(is_change);
+    logged.extend(of_home.into_iter().chain(changes));
+    logged
+}
 
 /// A log as it is written.
 #[derive(Clone, Default)]
