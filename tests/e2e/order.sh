@@ -107,10 +107,13 @@ PROGRAM
 case "$1" in
 as-at-one-moment)
     for seconds in 0.7 1.6 2.3 3.1; do
-        rm -rf "${SRC:?}"/*
+        rm -rf "${SRC:?}"/* "$WORK/progress"
         mount_weir_foreground "$SRC" "$MNT" --order all --commit 500ms --log-size 16M --dirty-expire 100ms --memory 64M
         python3 "$PROGRAM" write "$MNT" "$WORK/progress" 2>/dev/null &
         program=$!
+        soon filled "$WORK/progress" || fail "the program did not begin"
+        # Its files are there from then on.
+        "$WEIR" sync "$MNT"
         sleep "$seconds"
         killed=$(date +%s.%N)
         kill_daemon
