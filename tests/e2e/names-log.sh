@@ -3,7 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
 # SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use removed-in-source forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use removed-in-source forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand parent-into-child
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -62,6 +62,25 @@ directory_times() {
 }
 
 case "$1" in
+parent-into-child)
+    # What is made with set-group-ID goes to SOURCE at once, and the directories above it before.
+    for nth in {1..20}; do mkdir -p "$SRC/parent-$nth/child/below"; done
+    mount_log
+    python3 - "$MNT" <<'PYTHON'
+import os
+import sys
+
+os.chdir(sys.argv[1])
+os.umask(0)
+for nth in range(1, 21):
+    os.rename(f"parent-{nth}/child", f"child-{nth}")
+    os.rename(f"parent-{nth}", f"child-{nth}/below/parent")
+    os.close(os.open(f"child-{nth}/below/parent/file", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o2654))
+PYTHON
+    "$WEIR" umount "$MNT"
+    wait "$WEIR_PID"
+    [ -f "$SRC/child-20/below/parent/file" ] || fail "it is not in SOURCE"
+    ;;
 set-times-stay)
     mount_log
     echo old >"$MNT/written-after"

@@ -14,6 +14,7 @@ use crate::identity::NodeId;
 use crate::tree::command::Command;
 use crate::tree::entry::AtHome;
 use crate::tree::node::{Binding, Node};
+use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::state::Tree;
 use crate::way::Place;
@@ -232,7 +233,7 @@ impl Tree {
             return Plan::Do(make(node, new, at));
         }
         if new.directory.is_some()
-            && let Some(above) = self.unsettled_above(at.parent())
+            && let Some(above) = self.unsettled_above(node, at)
         {
             return Plan::Wait(above);
         }
@@ -272,20 +273,65 @@ impl Tree {
     }
 
     fn waits_above(&self, node: NodeId, to: &Place) -> bool {
-        self.nodes[&node].directory.is_some() && self.unsettled_above(to.parent()).is_some()
+        self.nodes[&node].directory.is_some() && self.unsettled_above(node, to).is_some()
     }
 
-    /// A directory on the way from the root down to this one, itself included, that home does not have where it should be.
-    fn unsettled_above(&self, directory: NodeId) -> Option<NodeId> {
-        let mut at = directory;
+    /// A directory on the way from the root down to a name that another directory is to get, and that home does not have where it
+    /// should be.
+    fn unsettled_above(&self, moved: NodeId, to: &Place) -> Option<NodeId> {
+        let mut at = to.parent();
         while at != NodeId::ROOT {
-            let place = self.wanted_places(at).next()?;
+            let Some(place) = self.wanted_places(at).next() else {
+                return self.moved_before(moved, to);
+            };
             if self.nodes[&at].busy || self.entry(place)?.home != AtHome::Node(at) {
                 return Some(at);
             }
             at = place.parent();
         }
         None
+    }
+}
+
+/// Where it is not known in which directories a name is.
+impl Tree {
+    /// A directory that was moved before another one was to get this name, and that home does not have there yet: the name may be
+    /// below it, and it may be below the other one at home. It is one of which it is known in which directories it is to be, so that it does
+    /// not wait for the other.
+    fn moved_before(&self, moved: NodeId, to: &Place) -> Option<NodeId> {
+        if self.is_recovering {
+            // What home refuses is tried once more when all else was done.
+            return None;
+        }
+        let since = self.entry(to)?.lsn;
+        let moves = |at: &Place| {
+            let entry = self.entry(at)?;
+            let node = entry.wanted.filter(|&node| node != moved && entry.lsn < since)?;
+            let of = &self.nodes[&node];
+            let is_moved = of.directory.is_some()
+                && of.is_bound()
+                && entry.home != AtHome::Node(node)
+                && self.is_way_known(at);
+            is_moved.then_some(node)
+        };
+        let to_do = self.queue.parts().filter_map(|part| match part {
+            Part::Entry(at) => moves(at),
+            Part::Attributes(_) => None,
+        });
+        let under_way = self.in_flight.values().filter_map(|of| match &of.command {
+            Command::Rename { to, .. } => moves(to),
+            _ => None,
+        });
+        to_do.chain(under_way).next()
+    }
+
+    fn is_way_known(&self, at: &Place) -> bool {
+        let mut directory = at.parent();
+        while directory != NodeId::ROOT {
+            let Some(place) = self.wanted_places(directory).next() else { return false };
+            directory = place.parent();
+        }
+        true
     }
 }
 
