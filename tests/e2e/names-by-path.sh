@@ -161,6 +161,16 @@ elif case == "linked-before":
             wanted = b"firstsecond" + (b"third" if turn > 4 else b"")
             assert (found := file.read()) == wanted, f"two{turn}: {found}"
 elif case == "hidden":
+    # Of a directory that the mount did not make, SOURCE is asked what is in it.
+    os.mkdir(f"{os.path.dirname(source)}/remote/early")
+    with open(f"{os.path.dirname(source)}/remote/early/file", "wb"):
+        pass
+    early = os.open(f"{mount}/early/file", os.O_RDONLY)
+    os.unlink(f"{mount}/early/file")
+    subprocess.run([weir, "sync", mount], check=True)
+    assert os.listdir(f"{source}/early")[0].startswith(".fuse_hidden"), os.listdir(f"{source}/early")
+    assert os.listdir(f"{mount}/early") == [], os.listdir(f"{mount}/early")
+    os.close(early)
     os.mkdir(f"{mount}/d")
     at = os.open(f"{mount}/d/file", os.O_RDWR | os.O_CREAT)
     os.write(at, b"content")

@@ -75,7 +75,7 @@ class Seed:
 
     # Not a full tmpfs: of a write that has room in part a loop device says that it was done.
     def limit_disk(self, size):
-        """The disk ends after so many bytes; with 0 where it did before."""
+        """The disk ends after SIZE bytes; 0 gives it back its full size."""
         device = os.open(self.device, os.O_RDWR)
         status = bytearray(LOOP_INFO_BYTES)
         fcntl.ioctl(device, LOOP_GET_STATUS64, status)

@@ -330,7 +330,7 @@ class Comparison:
                 ever = {one[offset:offset + PAGE].ljust(PAGE, b"\0") for one in node.contents}
                 kind = "a" if page.ljust(PAGE, b"\0") in ever or not any(page) else "b"
                 length = min(next((at for at in range(len(page)) if page[at] != one[at]), len(page)) for one in wanted)
-                self.problems.append(f"{kind}: {path} is {node}, and its page at {offset} of {len(content)} is none of {len(wanted)} "
+                self.problems.append(f"{kind}: {path} is {node} with {len(content)} bytes; its page at {offset} is none of {len(wanted)} allowed "
                                      f"(zeros: {not any(page)}, equal up to {length})")
 
     def check_count(self, number, node):

@@ -60,7 +60,7 @@ impl ReplayedNames {
     /// # Errors
     /// What is out of range in it.
     pub(super) fn add_logged(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecordError> {
-        // A write that failed may have put it there all the same.
+        // The write of its group failed, and may have reached the disk nevertheless: the note has it once more.
         match self.continued.as_ref().is_some_and(|continued| lsn >= continued.from) {
             true => Ok(()),
             false => self.add(lsn, record),
