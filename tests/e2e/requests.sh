@@ -53,6 +53,8 @@ for first in $(seq 10); do
         for name in a b; do echo "$name $first $second" >"$SRC/repository/$first/$second/$name"; done
     done
 done
+# git reads a file again, and writes its index anew, as long as both changed within one second.
+find "$SRC/repository" -type f -exec touch -d "1 hour ago" {} +
 git -C "$SRC/repository" -c init.defaultBranch=main init -q
 git -C "$SRC/repository" add -A
 git -C "$SRC/repository" commit -qm all
