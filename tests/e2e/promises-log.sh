@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-made failed-log-again created-and-synced
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-made failed-log-again failed-log-at-once failed-log-dropped created-and-synced
 # homes: sshfs
 # homes-cases: failed-log-parked failed-log-made failed-log-sync failed-log-no-sync
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -375,6 +375,54 @@ assert sorted(os.listdir(".")) == ["linked", "made"], os.listdir(".")
 PYTHON
     soon names_are_home || fail "names do not go home after the log has failed"
     kill_daemon
+    give_back_log
+    ;;
+failed-log-at-once)
+    # What was made there first has left this name. Home is given a link at once, and only then it is noticed that the log has failed.
+    before_full() {
+        echo made >"$MNT/made"
+        sync "$MNT/made"
+        mv "$MNT/made" "$MNT/moved"
+    }
+    full_log logged
+    mv "$MNT/moved" "$MNT/renamed"
+    python3 - "$MNT" <<'PYTHON'
+import os
+import sys
+
+os.chdir(sys.argv[1])
+file = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o644)
+os.write(file, b"linked\n")
+os.link(f"/proc/self/fd/{file}", "made", src_dir_fd=file, follow_symlinks=True)
+os.close(file)
+PYTHON
+    kill_daemon
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    expect_equal "names" "$(ls "$SRC")" "$(printf '%s\n' logged made removed renamed)"
+    give_back_log
+    ;;
+failed-log-dropped)
+    # A file that has replaced another one is removed, and its data dropped: no recovery may end between the two.
+    full_log logged
+    python3 - "$MNT" <<'PYTHON'
+import os
+import sys
+
+os.chdir(sys.argv[1])
+for nth in range(2000):
+    file = os.open("new", os.O_WRONLY | os.O_CREAT)
+    os.write(file, b"new" * 1000)
+    os.close(file)
+    os.rename("new", "logged")
+PYTHON
+    kill_daemon
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    case $(head -c 3 "$SRC/logged") in
+        new) expect_equal "size" "$(stat -c %s "$SRC/logged")" 3000 ;;
+        *) expect_equal "content" "$(cat "$SRC/logged")" "$(printf 'logged\nlogged again\n')" ;;
+    esac
     give_back_log
     ;;
 created-and-synced)

@@ -320,6 +320,14 @@ impl Observer {
         });
     }
 
+    /// The log has failed, and home has what it had when this sync began: whether programs' changes of names go home at once from now
+    /// on, after that, so that the rest gets there and nothing is left to be replayed.
+    pub fn set_log_ending(&self, is_ending: bool) {
+        if let Some(behind) = &self.0.write_behind {
+            behind.set_log_ending(is_ending);
+        }
+    }
+
     /// Brings all names home, durably, so that the redo log is not needed for them. Blocks.
     ///
     /// # Errors

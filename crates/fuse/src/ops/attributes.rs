@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use rustix::fs::StatVfs;
+use rustix::fs::{FileType, StatVfs};
 use weir_backend::home_names::space;
 use weir_backend::{HomeFile, Timestamp};
 use weir_engine::{Error, FreezeEnd, FreezeScope};
 use weir_names::command::{NameCommand, SetTime};
+use weir_names::tree::{self, Moment, Refused};
 
-use crate::attr::{self, Attributes};
+use crate::attr::{self, Attributes, moment, timestamp};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::{Cached, FileSystem};
 use crate::given::Thread;
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
+use crate::write_behind::{Awaited, Unchanged, WriteBehind};
 
 /// The attributes to set; those that are `None` stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -122,6 +124,107 @@ impl FileSystem {
         }
         self.see_again(inode);
         Ok(())
+    }
+
+    /// Whether home can be given an inode's attributes: some homes set those of what a symbolic link leads to.
+    pub(crate) fn keeps_attributes(&self, inode: &Inode) -> bool {
+        inode.kind() != FileType::Symlink || self.home.sets_links()
+    }
+
+    /// Owner and times of a symbolic link where home would set those of what it leads to. The owner can be only what it is
+    /// already. Times are not kept: cp(1) fails if a link cannot be given any.
+    ///
+    /// # Errors
+    /// ENOSYS.
+    fn check_link_unchanged(
+        self: &Arc<Self>,
+        inode: &Inode,
+        set: &SetAttributes,
+    ) -> Result<(), Errno> {
+        let is_new = |wanted: Option<u32>, now: u32| wanted.is_some_and(|wanted| wanted != now);
+        let now = self.attributes(inode)?;
+        match is_new(set.uid, now.uid) || is_new(set.gid, now.gid) {
+            true => Err(Errno::ENOSYS),
+            false => Ok(()),
+        }
+    }
+
+    /// chmod(2), chown(2), utimensat(2). Says whether the tree took the change.
+    pub(crate) fn set_behind(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<bool, Errno> {
+        let SetAttributes { mode, uid, gid, atime, mtime, .. } = *set;
+        let Some(behind) = self.write_behind.as_ref().filter(|_| inode.device() == self.device)
+        else {
+            return Ok(false);
+        };
+        if mode.is_none() && uid.is_none() && gid.is_none() && atime.is_none() && mtime.is_none() {
+            return Ok(true);
+        }
+        if !self.keeps_attributes(inode) {
+            self.check_link_unchanged(inode, set)?;
+            return Ok(true);
+        }
+        if behind.log_has_ended() && !inode.is_nameless() {
+            return self.set_at_home(behind, inode);
+        }
+        behind.wait_for_room()?;
+        let now = attr::now();
+        let time = |time: SetTime| match time {
+            SetTime::Now => moment(now),
+            SetTime::To { seconds, nanoseconds } => Moment { seconds, nanoseconds },
+        };
+        let mut mode = mode.map(|mode| mode & 0o7777);
+        if (uid.is_some() || gid.is_some()) && mode.is_none() {
+            mode = self.mode_after_chown(caller, inode)?;
+        }
+        let mut attributes =
+            tree::Attributes { mode, uid, gid, atime: atime.map(time), mtime: mtime.map(time) };
+        let is_logged = behind.is_logged();
+        if let Some(home) = inode.file().filter(|_| is_logged) {
+            match attributes.mtime {
+                Some(mtime) => home.times().set_logged_mtime(timestamp(mtime), now),
+                None => home.times().note_logged_change(now),
+            }
+        } else if let Some(home) = inode.file() {
+            match attributes.mtime {
+                // Where writes keep it. Home gets it with what is dirty, or when it gets the file.
+                Some(mtime) => {
+                    home.times().set_mtime(timestamp(mtime), now);
+                    let later = !inode.is_at_home() || self.shard.has_dirty(inode.node().file());
+                    attributes.mtime = attributes.mtime.filter(|_| !later);
+                }
+                None => home.times().note_change(now),
+            }
+        }
+        if attributes.is_empty() {
+            return Ok(true);
+        }
+        inode.change_made(|status| {
+            status.mode = status.mode & libc::S_IFMT | mode.unwrap_or(status.mode & 0o7777);
+            status.uid = uid.unwrap_or(status.uid);
+            status.gid = gid.unwrap_or(status.gid);
+            status.atime = attributes.atime.map_or(status.atime, timestamp);
+            status.mtime = attributes.mtime.map_or(status.mtime, timestamp);
+            status.ctime = now;
+        });
+        inode.note_changed(now);
+        inode.set_unprivileged(false);
+        match behind.set(&self.inodes, inode, now, attributes) {
+            // It cannot be logged.
+            Err(Unchanged::Refused(Refused::Unknown)) => self.set_at_home(behind, inode),
+            set => Ok(set.map(|()| true)?),
+        }
+    }
+
+    /// The tree does not take attributes of an inode: they are set at home at once.
+    fn set_at_home(self: &Arc<Self>, behind: &WriteBehind, inode: &Inode) -> Result<bool, Errno> {
+        behind.wait(&Awaited::Node(inode.node()))?;
+        let _then_changed = self.free_log_of_names()?;
+        Ok(false)
     }
 
     fn set_owner(

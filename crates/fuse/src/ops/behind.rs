@@ -3,7 +3,8 @@
 //!
 //! A change goes at once to home, after what concerns its names is there, where home alone can say what becomes of it: in
 //! a directory with a default ACL, of another file system, immutable, append-only, synchronous or with project quotas; if
-//! names may be equal in upper and lower case; with set-group-ID asked for; and while home is nearly full.
+//! names may be equal in upper and lower case; with set-group-ID asked for; while home is nearly full; and when the log has
+//! failed and home has what it had.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,17 +18,16 @@ use rustix::fs::FileType;
 use weir_backend::home_names::{Looked, Status, is_plain};
 use weir_backend::{Changing, error_kind};
 use weir_engine::Durability;
-use weir_names::command::SetTime;
-use weir_names::tree::{self, Change, HomeError, Kind, Moment, Refused, Until};
+use weir_log::Lsn;
+use weir_names::tree::{self, Change, HomeError, Kind, Refused, Until};
 use weir_names::{NodeId, Place};
 
-use crate::attr::{self, moment, timestamp};
+use crate::attr::{self, moment};
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::open_file::OpenFile;
-use crate::ops::attributes::SetAttributes;
 use crate::ops::home_steps::is_unsure;
 use crate::ops::names::{self, note_change, place};
 use crate::write_behind::{Awaited, Unchanged, WriteBehind};
@@ -85,7 +85,8 @@ impl From<HomeError> for Errno {
 impl FileSystem {
     /// What changes in a directory go to if they need not wait for home.
     fn behind_in(self: &Arc<Self>, directory: &Inode) -> Option<&WriteBehind> {
-        let behind = self.behind_without_room(directory)?;
+        let behind =
+            self.behind_without_room(directory).filter(|behind| !behind.log_has_ended())?;
         behind.has_room(|| self.statfs(NodeId::ROOT).ok()).then_some(behind)
     }
 
@@ -204,6 +205,20 @@ impl FileSystem {
             return self.make_log_void(behind);
         }
         let Some(upto) = behind.last_change_logged() else { return Ok(()) };
+        let freed = self.free_log_of_names_until(behind, upto);
+        if self.shard.log_has_failed() {
+            // Meanwhile: it was not freed.
+            behind.log_goes_on();
+            return self.make_log_void(behind);
+        }
+        freed
+    }
+
+    fn free_log_of_names_until(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+        upto: Lsn,
+    ) -> Result<(), Errno> {
         // What home refuses then is known at once.
         let until = Until { lsn: upto, retry: 0 };
         self.settle_names_until(behind, until)?;
@@ -854,101 +869,6 @@ impl FileSystem {
             let kind = inode.status().map_or(Kind::File, |status| attr::kind_of(&status));
             state.tree.introduce(inode.node(), kind);
             self.inodes.keep(inode.node());
-        }
-    }
-
-    /// Whether home can be given an inode's attributes: some homes set those of what a symbolic link leads to.
-    pub(crate) fn keeps_attributes(&self, inode: &Inode) -> bool {
-        inode.kind() != FileType::Symlink || self.home.sets_links()
-    }
-
-    /// Owner and times of a symbolic link where home would set those of what it leads to. The owner can be only what it is
-    /// already. Times are not kept: cp(1) fails if a link cannot be given any.
-    ///
-    /// # Errors
-    /// ENOSYS.
-    fn check_link_unchanged(
-        self: &Arc<Self>,
-        inode: &Inode,
-        set: &SetAttributes,
-    ) -> Result<(), Errno> {
-        let is_new = |wanted: Option<u32>, now: u32| wanted.is_some_and(|wanted| wanted != now);
-        let now = self.attributes(inode)?;
-        match is_new(set.uid, now.uid) || is_new(set.gid, now.gid) {
-            true => Err(Errno::ENOSYS),
-            false => Ok(()),
-        }
-    }
-
-    /// chmod(2), chown(2), utimensat(2). Says whether the tree took the change.
-    pub(crate) fn set_behind(
-        self: &Arc<Self>,
-        caller: &Caller,
-        inode: &Arc<Inode>,
-        set: &SetAttributes,
-    ) -> Result<bool, Errno> {
-        let SetAttributes { mode, uid, gid, atime, mtime, .. } = *set;
-        let Some(behind) = self.write_behind.as_ref().filter(|_| inode.device() == self.device)
-        else {
-            return Ok(false);
-        };
-        if mode.is_none() && uid.is_none() && gid.is_none() && atime.is_none() && mtime.is_none() {
-            return Ok(true);
-        }
-        if !self.keeps_attributes(inode) {
-            self.check_link_unchanged(inode, set)?;
-            return Ok(true);
-        }
-        behind.wait_for_room()?;
-        let now = attr::now();
-        let time = |time: SetTime| match time {
-            SetTime::Now => moment(now),
-            SetTime::To { seconds, nanoseconds } => Moment { seconds, nanoseconds },
-        };
-        let mut mode = mode.map(|mode| mode & 0o7777);
-        if (uid.is_some() || gid.is_some()) && mode.is_none() {
-            mode = self.mode_after_chown(caller, inode)?;
-        }
-        let mut attributes =
-            tree::Attributes { mode, uid, gid, atime: atime.map(time), mtime: mtime.map(time) };
-        let is_logged = behind.is_logged();
-        if let Some(home) = inode.file().filter(|_| is_logged) {
-            match attributes.mtime {
-                Some(mtime) => home.times().set_logged_mtime(timestamp(mtime), now),
-                None => home.times().note_logged_change(now),
-            }
-        } else if let Some(home) = inode.file() {
-            match attributes.mtime {
-                // Where writes keep it. Home gets it with what is dirty, or when it gets the file.
-                Some(mtime) => {
-                    home.times().set_mtime(timestamp(mtime), now);
-                    let later = !inode.is_at_home() || self.shard.has_dirty(inode.node().file());
-                    attributes.mtime = attributes.mtime.filter(|_| !later);
-                }
-                None => home.times().note_change(now),
-            }
-        }
-        if attributes.is_empty() {
-            return Ok(true);
-        }
-        inode.change_made(|status| {
-            status.mode = status.mode & libc::S_IFMT | mode.unwrap_or(status.mode & 0o7777);
-            status.uid = uid.unwrap_or(status.uid);
-            status.gid = gid.unwrap_or(status.gid);
-            status.atime = attributes.atime.map_or(status.atime, timestamp);
-            status.mtime = attributes.mtime.map_or(status.mtime, timestamp);
-            status.ctime = now;
-        });
-        inode.note_changed(now);
-        inode.set_unprivileged(false);
-        match behind.set(&self.inodes, inode, now, attributes) {
-            // It cannot be logged.
-            Err(Unchanged::Refused(Refused::Unknown)) => {
-                behind.wait(&Awaited::Node(inode.node()))?;
-                let _then_changed = self.free_log_of_names()?;
-                Ok(false)
-            }
-            set => Ok(set.map(|()| true)?),
         }
     }
 

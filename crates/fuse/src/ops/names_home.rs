@@ -602,12 +602,21 @@ impl FileSystem {
     }
 
     /// The log has failed: all that it has is brought home, so that nothing of it is replayed.
+    ///
+    /// # Errors
+    /// Why home refuses some of it.
     pub(crate) fn make_log_void(self: &Arc<Self>, behind: &WriteBehind) -> Result<(), Errno> {
         while self.shard.has_stale_log() {
-            self.settle_names_until(behind, Until { retry: 0, ..behind.until_now() })?;
+            let settled = self.settle_names_until(behind, Until { retry: 0, ..behind.until_now() });
+            if let Err(error) = settled {
+                behind.set_log_ending(false);
+                return Err(error.into());
+            }
             let (sender, synced) = channel();
             self.shard.sync_durably(move |result| sender.send(result).unwrap_or(()));
-            synced.recv().unwrap_or(Ok(()))?;
+            synced.recv().unwrap_or(Ok(())).inspect_err(|_| behind.set_log_ending(false))?;
+            // What is left was changed meanwhile.
+            behind.set_log_ending(true);
         }
         Ok(())
     }

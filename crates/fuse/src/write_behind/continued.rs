@@ -29,6 +29,8 @@ pub(super) enum Said {
     Change {
         /// The file that replaces another one.
         replacing: Option<NodeId>,
+        /// What loses a name by it, and perhaps its data.
+        losing: Option<NodeId>,
         /// It removes a name, and does nothing else.
         is_removal: bool,
     },
@@ -44,7 +46,12 @@ impl Said {
             }
             _ => None,
         };
-        Said::Change { replacing, is_removal: matches!(change, Change::Remove { .. }) }
+        let losing = match change {
+            Change::Rename { replaced, .. } => *replaced,
+            Change::Remove { node, .. } => Some(*node),
+            _ => None,
+        };
+        Said::Change { replacing, losing, is_removal: matches!(change, Change::Remove { .. }) }
     }
 }
 
@@ -102,6 +109,8 @@ pub(super) struct Continued {
     pub(super) refused: Option<HomeError>,
     /// The first change waits for data.
     pub(super) is_blocked: bool,
+    /// Programs' changes go home at once, so that this can end.
+    pub(super) is_ending: bool,
 }
 
 /// A record and its position.
@@ -141,6 +150,16 @@ impl Continued {
             pause_until: None,
             refused: None,
             is_blocked: false,
+            is_ending: false,
+        }
+    }
+
+    /// From where on the log is needed for names, if home needs it from `from` on for what it was not given: it must not be void while
+    /// there may be more here than home has.
+    pub(super) fn needed_from(&self, from: Option<Lsn>) -> Option<Lsn> {
+        match self.is_ending {
+            true => from.map(|from| from.min(self.failed_at)),
+            false => Some(self.failed_at),
         }
     }
 
@@ -181,11 +200,31 @@ impl Continued {
     pub(super) fn take(&mut self, has_data: impl Fn(NodeId) -> bool) -> Batch {
         let is_blocked = |change: &Undurable| change.replacing().filter(|&node| has_data(node));
         let first = self.changes.iter().position(|change| is_blocked(change).is_some());
-        let rest = self.changes.split_off(first.unwrap_or(self.changes.len()));
+        let blocked = first.and_then(|first| is_blocked(&self.changes[first]));
+        let rest = self.changes.split_off(self.takeable(first.unwrap_or(self.changes.len())));
         let changes = std::mem::replace(&mut self.changes, rest);
-        let blocked = self.changes.front().and_then(is_blocked);
         self.is_blocked = blocked.is_some();
         Batch { of_home: std::mem::take(&mut self.of_home), changes: changes.into(), blocked }
+    }
+
+    /// How many of the first `count` changes can be durable without the rest. A file that replaced another one and was removed later has
+    /// no data any more: it is removed with what it was to replace, or stands where it was before.
+    fn takeable(&self, mut count: usize) -> usize {
+        let lost = |change: &Undurable| match change.said {
+            Said::Change { losing, .. } => losing,
+            Said::OfHome => None,
+        };
+        let mut lost_later: HashSet<NodeId> =
+            self.changes.range(count..).filter_map(lost).collect();
+        let mut lost_before = Vec::new();
+        for (ix, change) in self.changes.range(..count).enumerate().rev() {
+            lost_before.extend(lost(change));
+            if change.replacing().is_some_and(|replacing| lost_later.contains(&replacing)) {
+                count = ix;
+                lost_later.extend(lost_before.drain(..));
+            }
+        }
+        count
     }
 
     /// The first change that is not durable.
@@ -219,5 +258,48 @@ impl Continued {
         let is_removal =
             |change: &&Undurable| matches!(change.said, Said::Change { is_removal: true, .. });
         self.changes.iter().take_while(is_removal).last().map(|change| change.lsn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OVER: Option<NodeId> = Some(NodeId(9));
+
+    fn change(lsn: u64, replacing: Option<u64>, losing: Option<NodeId>) -> Undurable {
+        let said = Said::Change { replacing: replacing.map(NodeId), losing, is_removal: false };
+        Undurable { lsn: Lsn(lsn), named: Vec::new(), record: Vec::new(), said }
+    }
+
+    fn taken(continued: &mut Continued, dirty: &[u64]) -> (Vec<u64>, Option<NodeId>) {
+        let batch = continued.take(|node| dirty.contains(&node.0));
+        (batch.changes.iter().map(|change| change.lsn.0).collect(), batch.blocked)
+    }
+
+    #[test]
+    fn what_replaces_waits_for_its_data_and_all_later_changes_with_it() {
+        let mut continued = Continued::new(Lsn(1), Lsn(1), VecDeque::new());
+        for change in [change(2, None, None), change(3, Some(5), OVER), change(4, None, None)] {
+            continued.add(change);
+        }
+        assert_eq!(taken(&mut continued, &[5]), (vec![2], Some(NodeId(5))));
+        assert_eq!(taken(&mut continued, &[]), (vec![3, 4], None));
+    }
+
+    #[test]
+    fn a_file_whose_data_was_dropped_does_not_replace_before_it_is_removed() {
+        let mut continued = Continued::new(Lsn(1), Lsn(1), VecDeque::new());
+        // 5 replaces 9, 6 replaces 5, 7 replaces 6: the data of 5 and 6 is not there any more.
+        for change in [
+            change(2, None, None),
+            change(3, Some(5), OVER),
+            change(4, Some(6), Some(NodeId(5))),
+            change(5, Some(7), Some(NodeId(6))),
+        ] {
+            continued.add(change);
+        }
+        assert_eq!(taken(&mut continued, &[7]), (vec![2], Some(NodeId(7))));
+        assert_eq!(taken(&mut continued, &[]), (vec![3, 4, 5], None));
     }
 }

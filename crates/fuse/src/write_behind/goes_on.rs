@@ -15,7 +15,7 @@ use crate::write_behind::log::NamesLog;
 use crate::write_behind::state::{State, WriteBehind};
 
 impl State {
-    /// Nothing of a failed log is to be replayed any more: names go home without records.
+    /// Nothing of a failed log is to be replayed any more: names go home at once.
     pub(super) fn end_continuation(&mut self) {
         let Some(log) = &mut self.log else { return };
         if log.continued.is_none() || log.shard.has_stale_log() {
@@ -43,6 +43,25 @@ impl State {
 }
 
 impl WriteBehind {
+    /// Whether programs' changes go home at once, since the log has failed and nothing is, or soon will be, left to be replayed. Not
+    /// where handles do not last: home may lack exchanges of names there, and give what is made to another owner.
+    pub(crate) fn log_has_ended(&self) -> bool {
+        let state = self.lock();
+        let log = state.log.as_ref().filter(|log| log.failed && log.by_path.is_none());
+        log.is_some_and(|log| log.continued.as_ref().is_none_or(|continued| continued.is_ending))
+    }
+
+    /// The log has failed, and nearly all that it has is home: `is_ending` programs' changes go home at once, after that, so that
+    /// the rest gets there.
+    pub(crate) fn set_log_ending(&self, is_ending: bool) {
+        let mut state = self.lock();
+        let State { tree, log: Some(log), .. } = &mut *state else { return };
+        if let Some(continued) = &mut log.continued {
+            continued.is_ending = is_ending;
+            log.need(tree.needed_from());
+        }
+    }
+
     /// If the log has failed: what home was said to have, or to do, until now is durable after that. Blocks while it is written, with
     /// changes. Gives the file for whose data further changes wait.
     ///

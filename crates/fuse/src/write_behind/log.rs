@@ -129,10 +129,12 @@ impl NamesLog {
     /// The log is needed for changes of names from there on. To be called under the tree's lock.
     pub(super) fn need(&self, from: Option<Lsn>) {
         if self.failed {
-            // What was changed since is not in it. Data whose places it says goes home, too.
-            let failed_at = self.continued.as_ref().map(|continued| continued.failed_at);
-            let is_in_log = |from: &Lsn| failed_at.is_some_and(|last| *from <= last);
-            return self.shard.names_need(from.filter(is_in_log));
+            let Some(continued) = &self.continued else { return self.shard.names_need(None) };
+            return self.shard.names_need(match self.by_path {
+                // Data whose places it says goes home, too.
+                Some(_) => from.filter(|from| *from <= continued.failed_at),
+                None => continued.needed_from(from),
+            });
         }
         let kept = self.by_path.as_ref().and_then(ByPath::kept_from);
         self.shard.names_need(from.into_iter().chain(kept).min());

@@ -94,6 +94,7 @@ fn sync(
     observer.clone().when_applied(move || {
         observer.clone().when_named_so_far(move |named| {
             if let Err(error) = named {
+                observer.set_log_ending(false);
                 std::thread::spawn(move || {
                     // Why SOURCE refuses names says why it does not have their data.
                     let _ = bring_data_home(&shard, true);
@@ -102,10 +103,16 @@ fn sync(
                 return;
             }
             shard.clone().sync_durably(move |result| match result {
-                // It failed meanwhile, with names that were logged after this sync had begun.
-                Ok(()) if shard.has_stale_log() => sync(shard, observer, source, done),
+                // What is left of names was changed after this sync had begun.
+                Ok(()) if shard.has_stale_log() => {
+                    observer.set_log_ending(true);
+                    sync(shard, observer, source, done);
+                }
                 Ok(()) => done(Ok(())),
-                Err(error) => done(Err(not_home(&shard, &source, error))),
+                Err(error) => {
+                    observer.set_log_ending(false);
+                    done(Err(not_home(&shard, &source, error)));
+                }
             });
         });
     });
