@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-made failed-log-again failed-log-at-once failed-log-dropped created-and-synced
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-made failed-log-again failed-log-at-once failed-log-dropped failed-log-in-order created-and-synced
 # homes: sshfs
 # homes-cases: failed-log-parked failed-log-made failed-log-sync failed-log-no-sync
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -423,6 +423,43 @@ PYTHON
         new) expect_equal "size" "$(stat -c %s "$SRC/logged")" 3000 ;;
         *) expect_equal "content" "$(cat "$SRC/logged")" "$(printf 'logged\nlogged again\n')" ;;
     esac
+    give_back_log
+    ;;
+failed-log-in-order)
+    # All names are durable in the log when a sync of data finds that it fails. What follows goes home in its order, too.
+    full_log file-{1..40}
+    python3 - "$MNT" "$SRC" <<'PYTHON'
+import os
+import sys
+
+mount, source = sys.argv[1:]
+os.chdir(mount)
+file = os.open("removed", os.O_WRONLY)
+# The first sync of a file syncs home, the others are logged.
+os.fsync(file)
+os.write(file, b"second")
+try:
+    os.fsync(file)
+    sys.exit("fsync succeeds although the log cannot be written")
+except OSError:
+    pass
+names = [f"file-{nth}" for nth in range(1, 41)]
+for name in names:
+    with open("new", "w") as new:
+        new.write("new")
+    os.rename("new", name)
+os.rename("removed", "later")
+while not os.path.exists(f"{source}/later"):
+    pass
+old = [name for name in names if open(f"{source}/{name}").read() != "new"]
+if old:
+    sys.exit(f"SOURCE has a later change, and not these: {old}")
+PYTHON
+    kill_daemon
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    expect_equal "names" "$(ls "$SRC" | sort)" "$(printf '%s\n' file-{1..40} later | sort)"
+    expect_equal "contents" "$(cat "$SRC"/file-* | sed 's/new/new\n/g' | sort | uniq -c | tr -d ' ')" 40new
     give_back_log
     ;;
 created-and-synced)

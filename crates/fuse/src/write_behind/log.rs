@@ -116,6 +116,8 @@ impl NamesLog {
     pub(super) fn fail(&mut self) -> Lsn {
         let durable = self.shard.names_durable();
         self.failed = true;
+        // What follows is not durable yet: its positions come after the end of the last group, which is after its last record.
+        self.last = self.last.max(durable);
         let undurable = std::mem::take(&mut self.undurable);
         self.continued = Some(Continued::new(durable, self.last, undurable));
         durable
