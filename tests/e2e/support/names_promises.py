@@ -104,8 +104,8 @@ class Promises:
             facts["moved"] = self.number(f"{self.root}/{op[1]}", False)
             facts["target"] = self.number(f"{self.root}/{op[2]}", False)
             facts |= self.content_of(f"{self.root}/{op[1]}")
-        elif kind in ("at", "pwrite", "append", "ftruncate", "fallocate", "map_write", "copy_range", "fchmod", "fchown"):
-            slot = op[2] if kind == "copy_range" else op[1]
+        elif kind in ("at", "pwrite", "append", "ftruncate", "fallocate", "map_write", "copy_range", "reopen", "fchmod", "fchown"):
+            slot = op[2] if kind in ("copy_range", "reopen") else op[1]
             if slot in files:
                 facts["number"] = os.fstat(files[slot]).st_ino
                 if kind == "at":
@@ -125,6 +125,9 @@ class Promises:
             if number is None and facts["position"]:
                 self.name_changed(facts["position"])
             elif op[3] & os.O_TRUNC:
+                self.data_changed(number)
+        elif kind == "reopen":
+            if op[3] & os.O_TRUNC:
                 self.data_changed(number)
         elif kind in ("truncate", "pwrite", "append", "ftruncate", "fallocate", "map_write", "copy_range"):
             self.data_changed(number)
