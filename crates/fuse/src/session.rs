@@ -320,8 +320,8 @@ impl Observer {
         });
     }
 
-    /// The log has failed, and home has what it had when this sync began: whether programs' changes of names go home at once from now
-    /// on, after that, so that the rest gets there and nothing is left to be replayed.
+    /// The log has failed, and a sync has brought home what was changed before it began. If `is_ending`, programs' changes of names go
+    /// home at once from now on, after what is not there yet, so that nothing is left to be replayed; if not, they are logged.
     pub fn set_log_ending(&self, is_ending: bool) {
         if let Some(behind) = &self.0.write_behind {
             behind.set_log_ending(is_ending);

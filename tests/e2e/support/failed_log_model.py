@@ -330,8 +330,8 @@ class Comparison:
                 ever = {one[offset:offset + PAGE].ljust(PAGE, b"\0") for one in node.contents}
                 kind = "a" if page.ljust(PAGE, b"\0") in ever or not any(page) else "b"
                 length = min(next((at for at in range(len(page)) if page[at] != one[at]), len(page)) for one in wanted)
-                self.problems.append(f"{kind}: {path} is {node} with {len(content)} bytes; its page at {offset} is none of {len(wanted)} allowed "
-                                     f"(zeros: {not any(page)}, equal up to {length})")
+                self.problems.append(f"{kind}: {path} is {node}, of {len(content)} bytes; its page at byte {offset} is none of the {len(wanted)} pages "
+                                     f"that it may be (all zeros: {not any(page)}; the first {length} bytes are those of one of them)")
 
     def check_count(self, number, node):
         count = len(self.names.get(number, []))

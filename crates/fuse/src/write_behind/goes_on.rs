@@ -15,7 +15,7 @@ use crate::write_behind::log::NamesLog;
 use crate::write_behind::state::{State, WriteBehind};
 
 impl State {
-    /// Nothing of a failed log is to be replayed any more: names go home at once.
+    /// Nothing of a failed log is to be replayed any more: changes have no records.
     pub(super) fn end_continuation(&mut self) {
         let Some(log) = &mut self.log else { return };
         if log.continued.is_none() || log.shard.has_stale_log() {
@@ -51,8 +51,8 @@ impl WriteBehind {
         log.is_some_and(|log| log.continued.as_ref().is_none_or(|continued| continued.is_ending))
     }
 
-    /// The log has failed, and nearly all that it has is home: `is_ending` programs' changes go home at once, after that, so that
-    /// the rest gets there.
+    /// The log has failed, and nearly all that it has is home. If `is_ending`, programs' changes go home at once, after what is not there
+    /// yet, so that nothing is added to that; if not, they are logged.
     pub(crate) fn set_log_ending(&self, is_ending: bool) {
         let mut state = self.lock();
         let State { tree, log: Some(log), .. } = &mut *state else { return };
