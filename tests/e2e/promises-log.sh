@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Acknowledged data is there after a crash, recovery does not overwrite newer data at home, and failed syncs of home lose
 # nothing.
-# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-made failed-log-again failed-log-at-once failed-log-dropped failed-log-in-order created-and-synced
+# cases: recovery-keeps-rewritten-file recovery-keeps-truncation recovery-keeps-newer-page failed-home-sync failed-home-sync-umount failed-log-sync failed-log-no-sync failed-log-parked failed-log-made failed-log-again failed-log-at-once failed-log-dropped failed-log-in-order failed-log-ended created-and-synced
 # homes: sshfs
-# homes-cases: failed-log-parked failed-log-made failed-log-sync failed-log-no-sync
+# homes-cases: failed-log-parked failed-log-made failed-log-sync failed-log-no-sync failed-log-ended
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -460,6 +460,50 @@ PYTHON
     "$WEIR" recover "$SRC" --log "$loop"
     expect_equal "names" "$(ls "$SRC" | sort)" "$(printf '%s\n' file-{1..40} later | sort)"
     expect_equal "contents" "$(cat "$SRC"/file-* | sed 's/new/new\n/g' | sort | uniq -c | tr -d ' ')" 40new
+    give_back_log
+    ;;
+failed-log-ended)
+    # SOURCE has all that the log had. A daemon that dies leaves nothing undone: each change is one step there, made before the call returns.
+    failing_log
+    "$WEIR" sync "$MNT"
+    raw=$SRC
+    [ "${UNDER:-}" != sshfs ] || raw=$WORK/remote
+    python3 - "$MNT" "$raw" <<'PYTHON'
+import os
+import sys
+
+mount, raw = sys.argv[1:]
+
+
+def is_in_source(names):
+    shown = sorted(os.path.relpath(os.path.join(at, name), raw) for at, below, files in os.walk(raw) for name in below + files)
+    # libfuse keeps what is removed and open, and sshfs closes files later.
+    if [name for name in shown if not name.startswith((".weir", ".fuse_hidden"))] != sorted(names):
+        sys.exit(f"SOURCE has {shown}, and not {names}")
+
+
+os.chdir(mount)
+names = [os.path.relpath(os.path.join(at, name)) for at, below, files in os.walk(".") for name in below + files]
+for nth in range(20):
+    os.mkdir(f"outer-{nth}")
+    os.mkdir(f"outer-{nth}/inner")
+    names += [f"outer-{nth}", f"outer-{nth}/inner"]
+    is_in_source(names)
+    # The one below goes above the other.
+    os.rename(f"outer-{nth}/inner", f"top-{nth}")
+    os.rename(f"outer-{nth}", f"top-{nth}/below")
+    names[-2:] = [f"top-{nth}", f"top-{nth}/below"]
+    is_in_source(names)
+    with open("new", "w") as new:
+        new.write(f"{nth}")
+    os.rename("new", "replaced")
+    names = sorted({*names, "replaced"})
+    is_in_source(names)
+PYTHON
+    kill_daemon
+    heal
+    "$WEIR" recover "$SRC" --log "$loop"
+    expect_equal "what is parked" "$(ls "$raw/.weir/parked" 2>/dev/null || true)" ""
     give_back_log
     ;;
 created-and-synced)

@@ -33,8 +33,9 @@ class Operations:
         # Open files: descriptor and number.
         self.held = []
         self.sync_errors = 0
-        # libfuse keeps removed files that are open in their directory.
+        # libfuse keeps removed files that are open in their directory, and knows no flags of rename: what goes home at once gets its answers.
         self.not_empty = (errno.ENOTEMPTY,) if at.by_path else ()
+        self.refused_by_home = (errno.ENOTEMPTY, errno.EINVAL) if at.by_path else ()
         weights = {what: weight for what, weight in WEIGHTS.items() if at.with_links or what != "link"}
         self.what, self.weights = list(weights), list(weights.values())
 
@@ -104,6 +105,9 @@ class Operations:
                          lambda: self.model.make(slot, number, kind, mode), may_fail)
         finally:
             LIBC.setfsgid(0)
+        if fd and self.at.by_path and kind != "l":
+            # What is made at once is made by the server, which gives it its own group.
+            self.do(f"chown {kind}{number}", lambda: os.chown(path, -1, failed_log_model.FIRST + number))
         return slot, number, fd
 
     # Names.
@@ -113,9 +117,6 @@ class Operations:
         slot, number, fd = self.make("f", mode, f"create {mode:o}", lambda path, _: os.open(path, flags, mode))
         if fd:
             try:
-                if mode & 0o2000 and self.at.by_path:
-                    # It is made by the server, which gives it its own group.
-                    self.do(f"chown f{number}", lambda: os.fchown(fd, -1, failed_log_model.FIRST + number))
                 if self.rng.random() < 0.7:
                     self.write_to(fd, number)
                 if self.rng.random() < 0.3:
@@ -186,7 +187,8 @@ class Operations:
     def rename_to(self, old, new, flags=0):
         said = f"rename {flags} {self.shown(old)} {old} to {self.model.path(new)} {new}"
         follow = self.model.exchange if flags == EXCHANGE else self.model.rename
-        return self.do(said, lambda: rename(self.path(old), self.path(new), flags), lambda: follow(old, new), self.not_empty)
+        may_fail = self.refused_by_home if flags else self.not_empty
+        return self.do(said, lambda: rename(self.path(old), self.path(new), flags), lambda: follow(old, new), may_fail)
 
     def below(self, slot):
         number = self.model.entries[slot]

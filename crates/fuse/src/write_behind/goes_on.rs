@@ -43,11 +43,10 @@ impl State {
 }
 
 impl WriteBehind {
-    /// Whether programs' changes go home at once, since the log has failed and nothing is, or soon will be, left to be replayed. Not
-    /// where handles do not last: home may lack exchanges of names there, and give what is made to another owner.
+    /// Whether programs' changes go home at once, as without a log: it has failed, and nothing is, or soon will be, left to be replayed.
     pub(crate) fn log_has_ended(&self) -> bool {
         let state = self.lock();
-        let log = state.log.as_ref().filter(|log| log.failed && log.by_path.is_none());
+        let log = state.log.as_ref().filter(|log| log.failed);
         log.is_some_and(|log| log.continued.as_ref().is_none_or(|continued| continued.is_ending))
     }
 

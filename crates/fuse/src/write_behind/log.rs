@@ -132,11 +132,7 @@ impl NamesLog {
     pub(super) fn need(&self, from: Option<Lsn>) {
         if self.failed {
             let Some(continued) = &self.continued else { return self.shard.names_need(None) };
-            return self.shard.names_need(match self.by_path {
-                // Data whose places it says goes home, too.
-                Some(_) => from.filter(|from| *from <= continued.failed_at),
-                None => continued.needed_from(from),
-            });
+            return self.shard.names_need(continued.needed_from(from));
         }
         let kept = self.by_path.as_ref().and_then(ByPath::kept_from);
         self.shard.names_need(from.into_iter().chain(kept).min());
