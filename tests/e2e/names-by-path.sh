@@ -8,8 +8,8 @@
 # cases: open closed size link second
 # homes: sshfs
 # A file that had two names before is home when it loses the one by which it was written. A directory in which home keeps removed
-# files that are open is removed.
-# homes-cases: open closed size link second linked-at-once linked-sync linked-before hidden
+# files that are open is removed. What SOURCE cannot have (a FIFO, a socket) is refused at once.
+# homes-cases: open closed size link second linked-at-once linked-sync linked-before hidden special
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -36,7 +36,7 @@ linked-sync) names=sync ;;
 esac
 mount_weir "$SRC" "$MNT" "${options[@]}" --names "$names" --memory 16M --log-size 1M --dirty-expire 1s
 timeout --signal=KILL 100 python3 - "$MNT" "$SRC" "$1" "$WEIR" <<'EOT' || fail "the program failed, or waits for ever: $("$WEIR" status "$MNT" | grep -E '^  (log|errors)')"
-import os, subprocess, sys, time
+import os, stat, subprocess, sys, time
 
 mount, source, case, weir = sys.argv[1:]
 
@@ -183,6 +183,18 @@ elif case == "hidden":
     os.close(at)
     wait_for("what was hidden is removed", lambda: os.listdir(f"{source}/.weir/parked") == [])
     os.mkdir(f"{mount}/d")
+elif case == "special":
+    os.mkdir(f"{mount}/d")
+    for kind in stat.S_IFIFO, stat.S_IFSOCK:
+        for root in source, f"{mount}/d":
+            try:
+                os.mknod(f"{root}/special", kind | 0o600)
+                raise AssertionError(f"{root} has a FIFO or socket")
+            except PermissionError:
+                pass
+    # Nothing is left that SOURCE would refuse.
+    subprocess.run([weir, "sync", mount], check=True)
+    assert os.listdir(f"{mount}/d") == []
 elif case == "second":
     files = {name: os.open(f"{mount}/former/{name}", os.O_RDWR) for name in os.listdir(f"{mount}/former")}
     # Until their names are forgotten.

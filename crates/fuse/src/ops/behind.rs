@@ -491,7 +491,9 @@ impl FileSystem {
             Err(errno) => return Some(Err(errno)),
         };
         let behind = self.behind_in(&directory)?;
-        if mode & libc::S_ISGID != 0 {
+        // Whether home has FIFOs, sockets and devices at all it alone knows (SFTP has none).
+        let is_doubtful = matches!(kind, Kind::Special { .. }) && !self.home.are_by_handle();
+        if mode & libc::S_ISGID != 0 || is_doubtful {
             return None;
         }
         Some(self.make_in_tree(behind, caller, &directory, new, kind, mode & !umask))
