@@ -282,11 +282,11 @@ class Promises:
         return {"places": places, "directories": directories}
 
 
-def check(root, notes, with_xattrs, is_own):
-    """Lines that say which promises were not kept."""
+def check(root, notes, with_xattrs, is_own, with_times):
+    """Lines that say which promises were not kept. Without names in the log recovered data has the time of its last logged write."""
     broken = []
     for place in notes["places"]:
-        found = [wrong_with_file(root, path, place, with_xattrs) for path in place["paths"]]
+        found = [wrong_with_file(root, path, place, with_xattrs, with_times) for path in place["paths"]]
         if found and None not in found:
             broken.append("a synced file: " + "; ".join(f"{path!r} {wrong}" for path, wrong in zip(place["paths"], found)))
     for directory in notes["directories"]:
@@ -296,7 +296,7 @@ def check(root, notes, with_xattrs, is_own):
     return broken
 
 
-def wrong_with_file(root, path, place, with_xattrs):
+def wrong_with_file(root, path, place, with_xattrs, with_times):
     side = names_sides.Side(root)
     found = side.run(["content", path])
     if isinstance(found, str):
@@ -307,6 +307,8 @@ def wrong_with_file(root, path, place, with_xattrs):
         here = attributes_of(f"{root}/{path}", with_xattrs)
         # Without a ctime of its own (sshfs) a home that has the time looks as if nobody had set it.
         here[3] = None if place["attributes"][3] is None else os.lstat(f"{root}/{path}").st_mtime_ns
+        if not with_times:
+            here[3] = place["attributes"][3]
         if here != place["attributes"]:
             return f"has mode, owner, group, time, attributes {here}, not {place['attributes']}"
     return None

@@ -389,7 +389,8 @@ def check(options, can):
         with open(f"{options.notes}.{number}") as file:
             notes = json.load(file)
         places, directories = places + len(notes["places"]), directories + len(notes["directories"])
-        wrong = names_promises.check(f"{options.mount}/{options.round}", notes, can["xattrs"], process.is_own)
+        wrong = names_promises.check(f"{options.mount}/{options.round}", notes, can["xattrs"], process.is_own,
+                                      "mtime" not in options.tolerate)
         if wrong:
             broken += ["the last operations:"] + [f"    {op}" for op in notes["operations"][-SHOWN:]]
             broken += [f"process {number}: {line}" for line in wrong]
