@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Random operations on names by four processes, each made on the mount and on a plain directory: the same results and
 # errors, the same files afterwards, and after `weir sync` and at the end the same in SOURCE. Those with `kill`: kill -9 of the
-# daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, and
-# WEIR_NAMES_TOLERATE words of `names_reference.py --tolerate`, to look for differences beside those that are known.
+# daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, WEIR_NAMES_TRANSPORT
+# the transport (io-uring is turned on for the run, which must be alone), and WEIR_NAMES_TOLERATE words of `names_reference.py --tolerate`, to look for differences beside those that are known.
 # cases: sync behind log sshfs kill log-kill
 # long-cases: log-sshfs log-sshfs-kill
 # long
@@ -30,9 +30,18 @@ if [ "$case" != sync ]; then
     names=(--names behind)
     case $case in log*) names=(--names log) ;; esac
 fi
+if [ -n "${WEIR_NAMES_TRANSPORT:-}" ]; then
+    names+=(--transport "$WEIR_NAMES_TRANSPORT")
+    if [ "$WEIR_NAMES_TRANSPORT" = io-uring ]; then
+        setting=/sys/module/fuse/parameters/enable_uring
+        before=$(cat "$setting")
+        trap 'echo "$before" >"$setting"; at_exit' EXIT
+        echo 1 >"$setting"
+    fi
+fi
 if ! standin; then
     if "$WEIR" mount --help | grep -q -e '--names '; then
-        [ "$case" != sync ] || names=(--names sync)
+        [ "$case" != sync ] || names+=(--names sync)
     elif [ "$case" != sync ]; then
         skip "this weir has no --names"
     fi
