@@ -109,7 +109,7 @@ pub enum GivenUp {
         now: String,
     },
     /// Attributes of something that is gone.
-    #[error("the mode, owner or times of {0} were not set: another program removed it from SOURCE")]
+    #[error("the mode, owner or times of {0} were not set: it is not in SOURCE any more")]
     Attributes(String),
 }
 
