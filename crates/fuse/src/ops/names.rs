@@ -600,14 +600,14 @@ impl FileSystem {
         self.inodes.lost(node, at, self.another_name(node, at));
     }
 
-    /// A name that home has of a node beside this one, if one is known.
+    /// Where home has a node beside this name, if that is known: under another name, or parked.
     pub(crate) fn another_name(
         &self,
         node: NodeId,
         at: &weir_names::Place,
     ) -> Option<weir_names::Place> {
         let behind = self.write_behind.as_ref()?;
-        behind.lock().tree.home_names(node).find(|&other| other != at).cloned()
+        behind.lock().tree.home_place_beside(node, at)
     }
 
     /// Home is about to lose a name of a node, which is reached by another one from now on, if one is known. Some homes (sshfs) know
@@ -634,8 +634,9 @@ impl FileSystem {
         };
         let Some(inode) = held.filter(|inode| inode.is_at_home()) else { return Ok(()) };
         let open = |at: &weir_names::Place| -> Result<OwnedFd, Errno> {
-            let directory = self.inode(at.parent())?;
-            Ok(self.home.open_place(directory.path_fd()?, at.name())?)
+            let directory = self.directory_of(at)?;
+            let Entry { directory, name } = directory.at(at)?;
+            Ok(self.home.open_place(directory, name.as_bytes())?)
         };
         let found = other.map(open).transpose()?;
         if let Some(found) = &found

@@ -98,6 +98,13 @@ impl Tree {
         of.places.home().next().cloned().or(parked)
     }
 
+    /// The same beside a name that is about to go.
+    pub fn home_place_beside(&self, node: NodeId, at: &Place) -> Option<Place> {
+        let of = self.nodes.get(&node)?;
+        let parked = of.parked.then(|| Tree::parking(node));
+        of.places.home().find(|&other| other != at).cloned().or(parked.filter(|other| other != at))
+    }
+
     /// The names that home has of a node, as far as they are known.
     pub fn home_names(&self, node: NodeId) -> impl Iterator<Item = &Place> {
         self.nodes.get(&node).into_iter().flat_map(|of| of.places.home())

@@ -128,6 +128,9 @@ fn a_node_has_a_place_at_home_while_it_is_parked() {
     tree.apply(over, Lsn(16));
     done(&mut tree).unwrap();
     assert_eq!(tree.home_place(N), Some(Tree::parking(N)));
+    assert_eq!(tree.home_place_beside(N, &at("n")), Some(Tree::parking(N)), "where it is reached");
+    assert_eq!(tree.home_place_beside(N, &Tree::parking(N)), None);
+    assert_eq!(tree.home_place_beside(F, &at("f")), None);
     assert_eq!(tree.links(N), Links { wanted: 1, home: 1 });
     assert_eq!(tree.standing(N), Standing::Pending);
     bring_home(&mut tree);
