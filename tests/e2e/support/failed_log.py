@@ -204,6 +204,7 @@ class Seed:
                 if step == fill_at:
                     self.trace("the disk of the log is full")
                     self.break_disk()
+                    operations.log_failed = True
                 if timer is None and (how == "during" and step == (fill_at or 0) or how == "after error" and operations.sync_errors):
                     delay = rng.choice([0.003, 0.03, 0.3]) * rng.random() * far
                     self.trace(f"killed in {delay:.4f} s")
