@@ -376,7 +376,13 @@ class Operations:
         """What the mount shows is what was done."""
         shown = copy.deepcopy(self.model)
         shown.all_synced()
-        problems = shown.problems(self.root, False, self.at.linked(self.model) if self.at.by_path else ())
+        linked = self.at.linked(self.model) if self.at.by_path else ()
+        problems = shown.problems(self.root, False, linked)
+        if problems and self.at.by_path:
+            # sshfs remembers for 20 seconds what a directory had.
+            self.at.trace("the mount shows something else:\n" + "\n".join(problems))
+            time.sleep(25)
+            problems = shown.problems(self.root, False, linked)
         if problems:
             raise Wrong("the mount shows something else:\n" + "\n".join(problems))
 
