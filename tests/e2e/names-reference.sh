@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Random operations on names by four processes, each made on the mount and on a plain directory: the same results and
 # errors, the same files afterwards, and after `weir sync` and at the end the same in SOURCE. Those with `kill`: kill -9 of the
-# daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, WEIR_NAMES_TRANSPORT
-# the transport (io-uring is turned on for the run, which must be alone), and WEIR_NAMES_TOLERATE words of `names_reference.py --tolerate`, to look for differences beside those that are known.
+# daemon, and what was synced is there. WEIR_NAMES_OPERATIONS sets how many operations, SEED which, WEIR_NAMES_TRANSPORT the
+# transport (io-uring is turned on for the run, which must be alone), and WEIR_NAMES_TOLERATE words of
+# `names_reference.py --tolerate`, to look for differences beside those that are known.
 # cases: sync behind log sshfs kill log-kill
 # long-cases: log-sshfs log-sshfs-kill
 # long
