@@ -31,10 +31,19 @@ impl Process {
         Some(Process { pid, start: start_time(&stat)? })
     }
 
-    /// Whether it still runs; one that has ended and only waits for its parent to notice does not.
+    /// Whether any of its threads still runs, and so keeps its locks; one that has ended and only waits for its parent to notice does
+    /// not.
     pub fn runs(self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        start_time(&stat) == Some(self.start) && !matches!(state(&stat), Some("Z" | "X"))
+        let directory = format!("/proc/{}", self.pid);
+        let stat = fs::read_to_string(format!("{directory}/stat")).unwrap_or_default();
+        if start_time(&stat) != Some(self.start) {
+            return false;
+        }
+        // The first thread may have ended before the others.
+        let threads = fs::read_dir(format!("{directory}/task")).into_iter().flatten().flatten();
+        threads
+            .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+            .any(|stat| !matches!(state(&stat), Some("Z" | "X")))
     }
 
     /// Sends it SIGKILL; false if it no longer runs.
@@ -142,6 +151,27 @@ pub(super) mod tests {
         child.wait().unwrap();
         assert!(!process.runs() && !process.kill());
         assert!(wait_for_end(&[process], Duration::ZERO).is_empty());
+    }
+
+    #[test]
+    fn a_process_runs_while_any_of_its_threads_does() {
+        let program = "import ctypes, threading, time\n\
+            threading.Thread(target=time.sleep, args=(60,)).start()\n\
+            print(flush=True)\n\
+            ctypes.CDLL(None).pthread_exit(None)";
+        let mut command = Command::new("python3");
+        command.args(["-c", program]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let process = Process::with_pid(child.id()).unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let first = format!("/proc/{}/stat", child.id());
+        let has_ended = soon(Duration::from_secs(10), || {
+            state(&fs::read_to_string(&first).unwrap()) == Some("Z")
+        });
+        let runs = process.runs();
+        process.kill();
+        child.wait().unwrap();
+        assert!(has_ended && runs && !process.runs());
     }
 
     #[test]
