@@ -2,9 +2,10 @@
 # `weir run --sync external`: a sync returns at once, and what leaves the program waits until it is durable. An observer outside keeps
 # what it saw; after kill -9 of the daemon, and after power cuts, all of it is explained by what is recovered. Each way in which
 # something leaves a program waits for one commit, and what stays inside for none. A commit that fails kills the session.
+# With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. Without a session and with their syncs taken away, the same observer finds that something is lost.
-# cases: ways promises outcomes counter counter-cut sqlite failure script pipe keys redis status broken
+# cases: ways promises synchronous outsiders outcomes every-write counter counter-cut sqlite failure script pipe keys redis status broken
 # long-cases: script-cut pipe-cut keys-cut redis-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -23,6 +24,9 @@ external() {
 # reported FILE FIELD: a number of the report in FILE.
 reported() { python3 "$SUPPORT/field.py" "$2" <"$1"; }
 
+# Looking into the mount would be noticed: who looks waits for what was promised.
+promised() { [ "$("$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" sessions.0.promises 2>/dev/null || echo 0)" -ge 1 ]; }
+
 kill_daemon() {
     kill -9 "$WEIR_PID"
     wait "$WEIR_PID" 2>/dev/null || true
@@ -30,7 +34,12 @@ kill_daemon() {
 }
 
 # Whoever reads `seen` afterwards finds the last line that the observer saw.
-observe() { python3 "$LEAVING" observe "$WORK/seen" timeout -s KILL 60 "$WEIR" run --sync external -- "$@"; }
+observe() { observe_by external "$@"; }
+observe_by() {
+    local mode=$1
+    shift
+    python3 "$LEAVING" observe "$WORK/seen" timeout -s KILL 60 "$WEIR" run --sync "$mode" -- "$@"
+}
 
 # watch LOAD COMMAND...: mounts, and starts an observer of the load, which COMMAND runs; returns some time after the observer saw something.
 watch() {
@@ -100,9 +109,11 @@ promises)
     for output in : 'echo seen'; do
         mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
         # It does not end: its end would be noticed.
-        external -- sh -c "echo new >$MNT/file; sync $MNT/file; $output; touch $MNT/done; sleep 4" >"$WORK/said" 2>&1 &
+        rm -f "$WORK/said"
+        external -- sh -c "echo new >$MNT/file; sync $MNT/file; $output; sleep 4" >"$WORK/said" 2>&1 &
         runner=$!
-        soon exists "$MNT/done" || fail "the program does not run"
+        soon promised || fail "nothing was promised"
+        if [ "$output" != : ]; then soon filled "$WORK/said" || fail "the program says nothing"; fi
         kill_daemon
         wait "$runner" || true
         "$WEIR" recover "$SRC" >"$WORK/recovered"
@@ -110,7 +121,7 @@ promises)
         :) [ ! -e "$SRC/file" ] || fail "it was durable without output: the sync was not put off" ;;
         *) expect_equal "what was synced before output" "$(cat "$SRC/file")" new ;;
         esac
-        rm -f "$SRC/file" "$SRC/done"
+        rm -f "$SRC/file"
     done
     # Without --order all a sync is done at once.
     mount_weir_foreground "$SRC" "$MNT"
@@ -120,6 +131,52 @@ promises)
     grep -q "without --order all" "$WORK/report.json" || fail "the report does not say why syncs were done at once"
     "$WEIR" recover "$SRC" >"$WORK/recovered"
     expect_equal "what was synced" "$(cat "$SRC/file")" new
+    ;;
+synchronous)
+    # Writes that sync, and msync: put off, too. Without output they may be lost; with output they are there.
+    for way in o_sync o_dsync rwf_dsync direct msync; do
+        for say in "" seen; do
+            head -c 4096 /dev/zero >"$SRC/file"
+            rm -f "$WORK/said"
+            mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+            # shellcheck disable=SC2086
+            external -- python3 "$LEAVING" synchronous "$way" "$MNT/file" $say >"$WORK/said" 2>"$WORK/errors" &
+            runner=$!
+            soon promised || fail "$way: nothing was promised: $(cat "$WORK/errors")"
+            if [ -n "$say" ]; then soon filled "$WORK/said" || fail "$way: the program says nothing"; fi
+            kill_daemon
+            pkill -9 -f "synchronous $way $MNT/file" || true
+            wait "$runner" || true
+            "$WEIR" recover "$SRC" >"$WORK/recovered"
+            expect_equal "$way: what was said" "$(head -c 4 "$WORK/said")" "$say"
+            kept=$(head -c 3 "$SRC/file" | tr '\0' 0)
+            case $say in
+            "") expect_equal "$way, put off" "$kept" 000 ;;
+            *) expect_equal "$way, seen" "$kept" new ;;
+            esac
+        done
+    done
+    ;;
+outsiders)
+    # Whoever is not in the session sees what was promised to it only when that is durable.
+    # shellcheck disable=SC2016
+    for look in 'cat $MNT/new' 'ls $MNT' 'stat -c %s $MNT/new' 'mkdir $MNT/new' 'head -c 2 <&7'; do
+        echo old >"$SRC/open"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        exec 7<"$MNT/open"
+        external -- sh -c "echo text >$MNT/new; echo more >$MNT/open; sync $MNT/new; exec sleep 5" >"$WORK/said" 2>&1 &
+        runner=$!
+        soon promised || fail "nothing was promised"
+        eval "$look" >"$WORK/looked" 2>&1 || true
+        exec 7<&-
+        kill_daemon
+        pkill -9 -f "sync $MNT/new; exec sleep" || true
+        wait "$runner" || true
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        [ -s "$WORK/looked" ] || fail "$look: nothing was seen"
+        expect_equal "$look: what was there is kept" "$(cat "$SRC/new" 2>/dev/null)" text
+        rm -rf "${SRC:?}"/*
+    done
     ;;
 outcomes)
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
@@ -157,6 +214,70 @@ import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 print(libc.syscall(425, 1, 0), ctypes.get_errno())')" "-1 38"
     umount_weir "$MNT"
+    ;;
+every-write)
+    # One kill of a program that never syncs. KEPT is how many of the numbers that were seen are not kept.
+    kill_once() {
+        local written renamed
+        rm -f "$WORK/seen"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        mkdir "$MNT/d"
+        sync "$MNT/d"
+        observe_by "$1" python3 "$LEAVING" change "$MNT/d" &
+        observer=$!
+        soon filled "$WORK/seen" || fail "the observer sees nothing"
+        sleep "0.$((RANDOM % 6))"
+        kill_daemon
+        wait "$observer" || true
+        seen=$(cat "$WORK/seen")
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        written=$((10#$(cat "$SRC/d/written" 2>/dev/null || echo 0)))
+        renamed=$(find "$SRC/d" -name 'renamed-*' -printf '%f\n')
+        renamed=${renamed#renamed-}
+        rm -r "$SRC/d"
+        lost=$((seen > written ? seen - written : 0))
+        renamed=$((seen > ${renamed:-0} ? seen - ${renamed:-0} : 0))
+        lost=$((lost > renamed ? lost : renamed))
+    }
+    seen_all=0
+    for _ in {1..8}; do
+        kill_once every-write
+        [ "$lost" = 0 ] || fail "$lost of the $seen changes that were seen are lost"
+        seen_all=$((seen_all + seen))
+    done
+    # Where only syncs are promises the observer finds that.
+    kill_once external
+    [ "$lost" -gt 0 ] || fail "without --sync every-write nothing was lost either"
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    # The exit status is output, too.
+    status=0
+    "$WEIR" run --sync every-write --report="$WORK/report.json" -- sh -c "echo text >$MNT/f; exit 7" || status=$?
+    expect_equal "status" "$status" 7
+    expect_equal "commits at the end" "$(reported "$WORK/report.json" commits.at_end)" 1
+    # What stays inside waits for nothing.
+    "$WEIR" run --sync every-write --report="$WORK/report.json" -- sh -c "cd $MNT; for i in \$(seq 50); do echo text | cat >>f; mv f g; mv g f; done"
+    # In doubt a call leaves.
+    [ "$(reported "$WORK/report.json" commits.for_output)" -lt 25 ] || fail "what stays inside waits: $(cat "$WORK/report.json")"
+    umount_weir "$MNT"
+    # A mount that the session has not changed may go.
+    mkdir "$WORK/other" "$WORK/unused"
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    mount_weir_foreground "$WORK/other" "$WORK/unused" "${COMMIT[@]}"
+    "$WEIR" run --sync every-write -- sh -c "echo text >$MNT/f; sleep 2; echo more >$MNT/f; echo seen" >"$WORK/said" &
+    runner=$!
+    soon promised || fail "nothing was promised"
+    "$WEIR" status "$MNT" >"$WORK/status"
+    grep -q "^ *session .* changes promised" "$WORK/status" || fail "the status does not show the session: $(cat "$WORK/status")"
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$WORK/unused"
+    status=0
+    wait "$runner" || status=$?
+    expect_equal "status after another mount's daemon was killed" "$status" 0
+    expect_equal "what was said" "$(cat "$WORK/said")" seen
+    expect_equal "sessions after the end" "$("$WEIR" status "$MNT" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["sessions"])')" "[]"
+    umount_weir "$MNT"
+    counts "8 kills, $seen_all changes seen"
     ;;
 counter)
     seen_all=0
@@ -234,10 +355,10 @@ sqlite)
 failure)
     # The daemon dies: what waits is not released, the session is killed, and the command says so.
     mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-    external -- sh -c "echo x >$MNT/f; sync $MNT/f; touch $MNT/done; while [ ! -e $WORK/go ]; do sleep 0.1; done; echo leaked; sleep 100" \
+    external -- sh -c "echo x >$MNT/f; sync $MNT/f; while [ ! -e $WORK/go ]; do sleep 0.1; done; echo leaked; sleep 100" \
         >"$WORK/out" 2>"$WORK/said" &
     runner=$!
-    soon exists "$MNT/done" || fail "the program does not run"
+    soon promised || fail "nothing was promised"
     kill -9 "$WEIR_PID"
     wait "$WEIR_PID" 2>/dev/null || true
     touch "$WORK/go"

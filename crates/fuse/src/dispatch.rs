@@ -12,6 +12,7 @@ use crate::listings::{Position, Reader};
 use crate::ops::names::{Found, Place};
 use crate::ops::open::Opened;
 use crate::reply::Reply;
+use crate::sessions::{Kind, Pending, Verdict};
 use crate::transport::WRITE_BYTES_MAX;
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
 use crate::transport::wire::request::{CopyAnswer, Operation, Request};
@@ -19,12 +20,47 @@ use crate::transport::wire::request::{CopyAnswer, Operation, Request};
 /// Executes `request`, and answers it with `reply`, now or later.
 pub(crate) fn dispatch(fs: &Arc<FileSystem>, request: &Request<'_>, reply: Reply) {
     match request.operation() {
-        Ok(operation) => Call { fs, request, reply }.run(operation),
+        Ok(operation) => in_session(fs, request, operation, reply),
         Err(malformed) => {
             tracing::error!("the kernel sent a request that makes no sense: {:?}", request.header);
             reply.send(Err(malformed.into()));
         }
     }
+}
+
+/// Executes an operation as sessions demand it ([`crate::sessions`]).
+fn in_session(
+    fs: &Arc<FileSystem>,
+    request: &Request<'_>,
+    mut operation: Operation<'_>,
+    mut reply: Reply,
+) {
+    match fs.sessions.judge(request.header.caller.pid, || kind_of(&operation)) {
+        Verdict::Nothing => {}
+        Verdict::Promise(session) => {
+            session.promise();
+            return reply.send(Ok(Body::empty()));
+        }
+        Verdict::Counts(sessions) => {
+            if let Operation::Write { mode, .. } = &mut operation {
+                // O_SYNC has the bit of O_DSYNC (open(2)).
+                mode.flags &= !libc::O_SYNC;
+            }
+            reply.before(move || sessions.iter().for_each(|session| session.promise()));
+        }
+        Verdict::Waits(pending) => {
+            let (kept, of) = (request.keep(), Arc::clone(fs));
+            return fs.commit(move |committed| {
+                if let Err(errno) = committed {
+                    return reply.send(Err(errno));
+                }
+                pending.iter().for_each(Pending::is_durable);
+                // It was parsed before.
+                dispatch(&of, &kept.request(), reply);
+            });
+        }
+    }
+    Call { fs, request, reply }.run(operation);
 }
 
 /// A request, and its reply.
@@ -243,6 +279,52 @@ impl Call<'_> {
     fn entry(self, entry: Result<Attributes, Errno>) {
         let fs = self.fs;
         self.reply.send(entry.map(|found| answer::entry(&found, valid(fs, &found))));
+    }
+}
+
+/// What an operation is to sessions.
+fn kind_of(operation: &Operation<'_>) -> Kind {
+    match operation {
+        Operation::Lookup { .. }
+        | Operation::GetAttributes
+        | Operation::ReadLink
+        | Operation::Read { .. }
+        | Operation::GetXattr { .. }
+        | Operation::ListXattrs { .. }
+        | Operation::List { .. }
+        | Operation::Seek { .. } => Kind::Look,
+        Operation::Open { flags } if flags & libc::O_TRUNC != 0 => Kind::Change,
+        Operation::Open { .. } => Kind::Look,
+        Operation::SetAttributes(_)
+        | Operation::MakeSymlink { .. }
+        | Operation::MakeNode { .. }
+        | Operation::MakeDirectory { .. }
+        | Operation::Unlink { .. }
+        | Operation::RemoveDirectory { .. }
+        | Operation::Rename { .. }
+        | Operation::MakeLink { .. }
+        | Operation::Create { .. }
+        | Operation::CreateUnnamed { .. }
+        | Operation::SetXattr { .. }
+        | Operation::RemoveXattr { .. }
+        | Operation::Allocate { .. }
+        | Operation::CopyRange { .. } => Kind::Change,
+        Operation::Write { mode, .. } => Kind::Write {
+            written_back: mode.written_back,
+            syncs: mode.flags & libc::O_DSYNC != 0,
+        },
+        Operation::Sync { .. } => Kind::Sync,
+        Operation::Forget { .. }
+        | Operation::ForgetMany(_)
+        | Operation::Statfs
+        | Operation::Release { .. }
+        | Operation::Flush { .. }
+        | Operation::OpenDirectory
+        | Operation::ReleaseDirectory { .. }
+        // That of the root is the supervisor's commit.
+        | Operation::SyncDirectory
+        | Operation::Ioctl { .. }
+        | Operation::Unserved => Kind::Other,
     }
 }
 

@@ -40,6 +40,7 @@ use crate::listings::Listings;
 use crate::open_file::OpenFile;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
+use crate::sessions::Sessions;
 use crate::write_behind::{Shown, WriteBehind};
 
 /// With names written back, bytes that a file shows as allocated at most while home has allocated none: what it will take
@@ -109,6 +110,7 @@ pub(crate) struct FileSystem {
     /// Programs may use files by shared memory.
     pub(crate) lane: Option<Lane>,
     pub(crate) requests: Arc<Requests>,
+    pub(crate) sessions: Sessions,
     /// Changes of names and attributes that home does not have yet, if they need not wait for home.
     pub(crate) write_behind: Option<WriteBehind>,
     /// Device number of SOURCE.
@@ -168,6 +170,7 @@ impl FileSystem {
             kernel: OnceLock::new(),
             dropping: AtomicUsize::new(0),
             requests: Arc::new(Requests::new()),
+            sessions: Sessions::default(),
             write_behind,
             device: status.device,
             number,

@@ -36,13 +36,15 @@ mod reclaimer;
 mod reply;
 mod requests;
 mod session;
+mod sessions;
 mod transport;
 mod write_behind;
 
 pub use lane::LaneStatus;
 pub use ops::xattr::STATE;
 pub use requests::RequestCounts;
-pub use session::{CACHE_TIMEOUT_DEFAULT, Observer, Options, Session, mount};
+pub use session::{CACHE_TIMEOUT_DEFAULT, Observer, Options, Session, SessionOfPrograms, mount};
+pub use sessions::SessionStatus;
 pub use transport::Transport;
 pub use transport::mount::{DeviceNumber, MountError};
 pub use transport::uring::KernelSetting;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::errno::Errno;
 use crate::transport::wire::answer::Body;
 
@@ -21,18 +23,18 @@ pub(crate) struct Reply {
     slot: u32,
     unique: u64,
     sent: bool,
-    before: Option<Box<dyn FnOnce() + Send>>,
+    before: SmallVec<[Box<dyn FnOnce() + Send>; 1]>,
 }
 
 impl Reply {
     /// The reply to the request `unique`, which came in `slot` of `to`.
     pub(crate) fn new(to: Arc<dyn Answers>, slot: u32, unique: u64) -> Reply {
-        Reply { to, slot, unique, sent: false, before: None }
+        Reply { to, slot, unique, sent: false, before: SmallVec::new() }
     }
 
     /// Has something done just before the answer is sent, whichever it is.
     pub(crate) fn before(&mut self, answer: impl FnOnce() + Send + 'static) {
-        self.before = Some(Box::new(answer));
+        self.before.push(Box::new(answer));
     }
 
     /// Answers.
@@ -42,7 +44,7 @@ impl Reply {
 
     fn answer(&mut self, result: Result<Body, Errno>) {
         self.sent = true;
-        if let Some(before) = self.before.take() {
+        for before in self.before.drain(..) {
             before();
         }
         self.to.answer(self.slot, self.unique, result);

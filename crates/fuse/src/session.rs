@@ -19,6 +19,7 @@ use crate::lane::server::Server;
 use crate::lane::{Lane, LaneStatus};
 use crate::reclaimer::Reclaimer;
 use crate::requests::RequestCounts;
+use crate::sessions::{self, SessionStatus};
 use crate::transport::Transport;
 use crate::transport::device::Connection;
 use crate::transport::mount::{
@@ -288,6 +289,31 @@ impl Observer {
         self.0.requests.counts()
     }
 
+    /// Sessions of programs on the mount.
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        self.0.sessions.status()
+    }
+
+    /// Begins a session of programs: syncs by processes that come from process `supervisor`, a number of this process's PID namespace, are
+    /// promises from now on, with `every_change` all their changes. The descriptor is for the supervisor ([`weir_lane::promises`]).
+    ///
+    /// # Errors
+    /// The mount has no one order, the supervisor is in another PID namespace, or there is no memory.
+    pub fn begin_session(
+        &self,
+        supervisor: u32,
+        every_change: bool,
+    ) -> io::Result<(SessionOfPrograms, OwnedFd)> {
+        if !self.0.shard.is_ordered() {
+            return Err(io::Error::other("it is mounted without --order all"));
+        }
+        if supervisor == 0 {
+            return Err(io::Error::other("the session is in another PID namespace"));
+        }
+        let (session, memory) = self.0.sessions.add(supervisor, every_change)?;
+        Ok((SessionOfPrograms { fs: Arc::clone(&self.0), session }, memory))
+    }
+
     /// Runs `then` when all writes that programs posted before this call are applied. To be called before a sync of
     /// everything.
     pub fn when_applied(&self, then: impl FnOnce() + Send + 'static) {
@@ -386,6 +412,24 @@ impl Observer {
     /// How much of names and attributes is not home yet, and how much of that home refused.
     pub fn names_pending(&self) -> Option<(usize, usize)> {
         Some(self.0.write_behind.as_ref()?.dirty())
+    }
+}
+
+/// A session of programs on a mount, until it is dropped.
+pub struct SessionOfPrograms {
+    fs: Arc<FileSystem>,
+    session: Arc<sessions::Session>,
+}
+
+impl Drop for SessionOfPrograms {
+    fn drop(&mut self) {
+        self.fs.sessions.remove(&self.session);
+    }
+}
+
+impl fmt::Debug for SessionOfPrograms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.session.fmt(f)
     }
 }
 

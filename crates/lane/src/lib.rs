@@ -44,6 +44,8 @@ pub mod owner;
 #[cfg(not(loom))]
 pub mod prefetch;
 #[cfg(not(loom))]
+pub mod promises;
+#[cfg(not(loom))]
 pub mod racing;
 #[cfg(not(loom))]
 pub mod region;

@@ -8,10 +8,13 @@
 //! - after a commit has failed no call goes on.
 
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use weir_lane::promises::Promises;
 
 use crate::listener::{Listener, Stopped};
 use crate::mounts::Ordered;
@@ -36,6 +39,8 @@ struct State {
     promised: u64,
     /// Mounts with promises that are not durable, each with the number of the last one.
     mounts: Vec<(Ordered, u64)>,
+    /// Mounts whose daemons make promises, too.
+    joined: Vec<Joined>,
     waiting: Vec<Waiting>,
     /// Somebody waits for everything to be durable.
     is_wanted: bool,
@@ -44,7 +49,54 @@ struct State {
     counts: Counts,
 }
 
+/// A daemon that makes promises.
+struct Joined {
+    mount: Ordered,
+    promises: Arc<Promises>,
+    /// The daemon closes it when it ends, or the mount does.
+    connection: Arc<OwnedFd>,
+    /// How many promises of the daemon are counted here.
+    noticed: u64,
+}
+
 impl State {
+    /// The last promise is of this mount. Says whether the committing thread has a time to wait for now.
+    fn promise(&mut self, mount: &Ordered) -> bool {
+        let number = self.promised;
+        match self.mounts.iter_mut().find(|(known, _)| known.device == mount.device) {
+            Some((_, last)) => *last = number,
+            None => self.mounts.push((mount.clone(), number)),
+        }
+        let is_first = self.oldest.is_none();
+        self.oldest.get_or_insert_with(Instant::now);
+        is_first
+    }
+
+    /// Counts what daemons have promised since.
+    fn notice(&mut self) {
+        let mut made = Vec::new();
+        for joined in &mut self.joined {
+            let by_daemon = joined.promises.made().by_daemon;
+            let new = by_daemon.saturating_sub(joined.noticed);
+            if new > 0 {
+                joined.noticed = by_daemon;
+                made.push((joined.mount.clone(), new, joined.promises.is_pending()));
+            }
+        }
+        for (mount, new, is_pending) in made {
+            self.counts.promises += new;
+            // Otherwise somebody outside has waited for them.
+            if is_pending {
+                self.promised += 1;
+                self.promise(&mount);
+            }
+        }
+    }
+
+    fn joined(&self, mount: &Ordered) -> Option<&Joined> {
+        self.joined.iter().find(|joined| joined.mount.device == mount.device)
+    }
+
     /// The first promises are durable: the calls that may go on.
     fn note_durable(&mut self, durable: u64) -> Vec<Waiting> {
         self.mounts.retain(|(_, last)| *last > durable);
@@ -101,6 +153,7 @@ impl Commits {
         let state = State {
             promised: 0,
             mounts: Vec::new(),
+            joined: Vec::new(),
             waiting: Vec::new(),
             is_wanted: false,
             oldest: None,
@@ -120,33 +173,51 @@ impl Commits {
         self.lock().counts.clone()
     }
 
+    /// The daemon of a mount counts what it promises.
+    pub(crate) fn join(&self, mount: Ordered, connection: OwnedFd, promises: Promises) {
+        let (connection, promises) = (Arc::new(connection), Arc::new(promises));
+        let mut state = self.lock();
+        // The number of a mount that is gone is used again.
+        state.joined.retain(|joined| joined.mount.device != mount.device);
+        state.joined.push(Joined { mount, promises, connection, noticed: 0 });
+    }
+
+    /// Whether the daemon of the mount with this device does so.
+    pub(crate) fn has_joined(&self, device: Device) -> bool {
+        let state = self.lock();
+        let joined = state.joined.iter().find(|joined| joined.mount.device == device);
+        joined
+            .is_some_and(|joined| !has_hung_up(&joined.connection) || joined.promises.is_pending())
+    }
+
     /// Promises that everything changed on the mounts so far will be durable before anybody outside notices.
     pub(crate) fn promise(&self, mounts: Vec<Ordered>) {
         let mut state = self.lock();
         state.promised += 1;
         state.counts.promises += 1;
-        let number = state.promised;
-        for mount in mounts {
-            match state.mounts.iter_mut().find(|(known, _)| known.device == mount.device) {
-                Some((_, last)) => *last = number,
-                None => state.mounts.push((mount, number)),
+        let mut is_first = false;
+        for mount in &mounts {
+            if let Some(joined) = state.joined(mount) {
+                joined.promises.promise();
             }
+            is_first |= state.promise(mount);
         }
-        if state.oldest.is_none() {
-            state.oldest = Some(Instant::now());
-            // The committing thread has a time to wait for now.
+        if is_first {
             self.changed.notify_one();
         }
     }
 
     /// The devices of the mounts with promises that are not durable.
     pub(crate) fn promised(&self) -> Vec<Device> {
-        self.lock().mounts.iter().map(|(mount, _)| mount.device).collect()
+        let mut state = self.lock();
+        state.notice();
+        state.mounts.iter().map(|(mount, _)| mount.device).collect()
     }
 
     /// Lets a call go on when all that was promised so far is durable.
     pub(crate) fn wait(&self, listener: &Listener, stopped: Stopped) {
         let mut state = self.lock();
+        state.notice();
         if state.mounts.is_empty() && !state.has_failed {
             drop(state);
             return listener.pass(&stopped);
@@ -159,6 +230,7 @@ impl Commits {
     /// Waits until all promises are durable; returns whether they are.
     pub(crate) fn settle(&self) -> bool {
         let mut state = self.lock();
+        state.notice();
         while !state.mounts.is_empty() && !state.has_failed {
             state.is_wanted = true;
             self.changed.notify_one();
@@ -172,7 +244,7 @@ impl Commits {
         loop {
             let (until, mounts) = self.next();
             for mount in &mounts {
-                if let Err(error) = mount.commit() {
+                if let Err(error) = self.commit(mount) {
                     self.lock().has_failed = true;
                     self.progress.notify_all();
                     return (mount.clone(), error);
@@ -180,6 +252,24 @@ impl Commits {
             }
             self.release(listener, until);
         }
+    }
+
+    /// Makes all that was changed on a mount so far durable.
+    fn commit(&self, mount: &Ordered) -> io::Result<()> {
+        let joined = {
+            let state = self.lock();
+            let of = state.joined(mount);
+            of.map(|joined| (Arc::clone(&joined.promises), Arc::clone(&joined.connection)))
+        };
+        let Some((promises, connection)) = joined else { return mount.commit() };
+        let made = promises.made();
+        mount.commit()?;
+        if has_hung_up(&connection) {
+            // Then what was committed may be another mount with its number.
+            return Err(io::Error::other("its daemon has ended"));
+        }
+        promises.set_durable(made);
+        Ok(())
     }
 
     /// Waits until a commit is due: the promises that it covers, and their mounts.
@@ -226,6 +316,12 @@ impl Commits {
     }
 }
 
+/// Whether the other side has closed a connection.
+fn has_hung_up(connection: &OwnedFd) -> bool {
+    let mut events = [PollFd::new(connection, PollFlags::IN)];
+    rustix::event::poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+}
+
 const NOT_POISONED: &str = "no thread panics while it holds the lock";
 
 #[cfg(test)]
@@ -251,6 +347,37 @@ mod tests {
         assert_eq!(commits.lock().note_durable(2).len(), 0);
         assert!(commits.promised().is_empty());
         assert!(!commits.lock().is_wanted);
+    }
+
+    #[test]
+    fn what_a_daemon_promised_is_noticed_and_said_to_be_durable() {
+        let (daemon, memory) = Promises::create().unwrap();
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let commits = Commits::new();
+        assert!(!commits.has_joined((0, 1)));
+        commits.join(mount(1), here.into(), Promises::open(memory).unwrap());
+        assert!(commits.has_joined((0, 1)));
+        assert!(commits.promised().is_empty());
+        daemon.promise();
+        daemon.promise();
+        assert_eq!(commits.promised(), [(0, 1)]);
+        // For others the supervisor's promises count as well.
+        commits.promise(vec![mount(1)]);
+        assert_eq!(daemon.made().by_supervisor, 1);
+        assert_eq!((commits.counts().promises, commits.lock().promised), (3, 2));
+        assert_eq!(commits.lock().note_durable(2).len(), 0);
+        assert!(daemon.is_pending());
+        daemon.set_durable(daemon.made());
+        daemon.promise();
+        daemon.set_durable(daemon.made());
+        // Somebody outside has waited for it.
+        assert!(commits.promised().is_empty());
+        assert_eq!(commits.counts().promises, 4);
+        drop(there);
+        assert!(!commits.has_joined((0, 1)));
+        daemon.promise();
+        assert!(commits.has_joined((0, 1)));
+        assert_eq!(commits.promised(), [(0, 1)]);
     }
 
     #[test]

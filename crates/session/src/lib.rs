@@ -28,5 +28,5 @@ mod task;
 
 pub use commit::Counts;
 pub use kill::kill_descendants;
-pub use mounts::{FindMounts, Mount, Ordered};
+pub use mounts::{FindMounts, Joined, Mount, Ordered, Promised};
 pub use supervisor::{Event, run};

@@ -5,11 +5,15 @@
 //! compares the device, so a session holds no mount back from being unmounted.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+
+use weir_lane::promises::Promises;
 
 use crate::task::Device;
 
@@ -42,6 +46,29 @@ pub trait FindMounts: Send {
     fn of_device(&self, device: (u32, u32)) -> Mount;
     /// All mounts for which a sync is a promise.
     fn ordered(&self) -> Vec<Ordered>;
+    /// Has the daemon of a mount count what it promises to the processes that come from this one.
+    ///
+    /// # Errors
+    /// It cannot be asked, or does not do that: then it makes no promises.
+    fn join(&self, mount: &Ordered, promised: Promised) -> io::Result<Joined>;
+}
+
+/// What is promised to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promised {
+    /// Syncs.
+    Syncs,
+    /// Every change of data or names.
+    Changes,
+}
+
+/// A daemon that counts what it promises.
+#[derive(Debug)]
+pub struct Joined {
+    /// It counts as long as this is open.
+    pub connection: OwnedFd,
+    /// The counts ([`weir_lane::promises`]).
+    pub memory: OwnedFd,
 }
 
 impl Ordered {
@@ -74,11 +101,34 @@ impl Ordered {
 pub(crate) struct Mounts {
     finder: Box<dyn FindMounts>,
     known: HashMap<(Device, u64), Mount>,
+    promised: Promised,
+    /// mountinfo(5), which says when mounts have changed. Without it they are looked at for each call.
+    table: Option<File>,
 }
 
 impl Mounts {
-    pub(crate) fn new(finder: Box<dyn FindMounts>) -> Mounts {
-        Mounts { finder, known: HashMap::new() }
+    pub(crate) fn new(finder: Box<dyn FindMounts>, promised: Promised) -> Mounts {
+        let table = File::open("/proc/self/mountinfo").ok();
+        Mounts { finder, known: HashMap::new(), promised, table }
+    }
+
+    /// Has the daemon of a mount count what it promises: the connection, and the counts. `None`: it makes no promises.
+    pub(crate) fn join(&self, mount: &Ordered) -> Option<(OwnedFd, Promises)> {
+        let Joined { connection, memory } = self.finder.join(mount, self.promised).ok()?;
+        Some((connection, Promises::open(memory).ok()?))
+    }
+
+    /// Whether there may be new mounts whose daemons must count at once. Where syncs alone are promised, those on a mount that is not
+    /// known are done.
+    pub(crate) fn must_be_joined(&self) -> bool {
+        self.promised == Promised::Changes && self.have_changed()
+    }
+
+    /// Whether there are other mounts than at the last call (proc_pid_mountinfo(5), POLLPRI).
+    fn have_changed(&self) -> bool {
+        let Some(table) = &self.table else { return true };
+        let mut changed = [PollFd::new(table, PollFlags::PRI)];
+        rustix::event::poll(&mut changed, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
     }
 
     /// The mount that an own descriptor's file is on.

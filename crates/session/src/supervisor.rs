@@ -21,7 +21,7 @@ use crate::commit::{Commits, Counts};
 use crate::judge::Judge;
 use crate::kill::kill_descendants;
 use crate::listener::{Listener, Stopped};
-use crate::mounts::{FindMounts, Mount, Mounts, Ordered};
+use crate::mounts::{FindMounts, Mount, Mounts, Ordered, Promised};
 use crate::task::{Task, write_out};
 
 /// What happens to a session.
@@ -70,6 +70,7 @@ struct Session {
 pub fn run(
     command: Command,
     finder: Box<dyn FindMounts>,
+    promised: Promised,
     mut tell: impl FnMut(Event),
 ) -> io::Result<()> {
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
@@ -80,6 +81,8 @@ pub fn run(
         fallbacks: Mutex::new(Vec::new()),
         is_detached: AtomicBool::new(false),
     });
+    let mounts = Mounts::new(finder, promised);
+    join_all(&mounts, &session.commits);
     let (steps, happened) = channel();
     let (listeners, made) = channel();
     {
@@ -95,7 +98,7 @@ pub fn run(
     let listener: Arc<Listener> = Arc::new(listener);
     {
         let (session, listener) = (Arc::clone(&session), Arc::clone(&listener));
-        let mut receiver = CallReceiver { session, listener, judge, mounts: Mounts::new(finder) };
+        let mut receiver = CallReceiver { session, listener, judge, mounts };
         thread::Builder::new().name("calls".into()).spawn(move || receiver.run())?;
     }
     {
@@ -108,6 +111,22 @@ pub fn run(
         })?;
     }
     end(&happened, &session, &mut tell, &mut detach)
+}
+
+/// Has the daemons of all mounts with one order count what they promise.
+fn join_all(mounts: &Mounts, commits: &Commits) {
+    for mount in mounts.ordered() {
+        join(mounts, &mount, commits);
+    }
+}
+
+/// The same of one mount.
+fn join(mounts: &Mounts, mount: &Ordered, commits: &Commits) {
+    if !commits.has_joined(mount.device)
+        && let Some((connection, promises)) = mounts.join(mount)
+    {
+        commits.join(mount.clone(), connection, promises);
+    }
 }
 
 /// Waits for the end of the program, and of the session.
@@ -237,6 +256,9 @@ impl CallReceiver {
             self.judge.forget_inherited();
         }
         self.judge.note(&stopped);
+        if self.mounts.must_be_joined() {
+            join_all(&self.mounts, &self.session.commits);
+        }
         match stopped.call {
             Call::Sync { fd } => self.sync(&stopped, fd),
             Call::SyncFileSystem { fd } => {
@@ -316,7 +338,10 @@ impl CallReceiver {
             return None;
         }
         match self.mounts.of(file.as_fd()).ok()? {
-            Mount::Ordered(mount) => Some((file, mount)),
+            Mount::Ordered(mount) => {
+                join(&self.mounts, &mount, &self.session.commits);
+                Some((file, mount))
+            }
             Mount::Unordered(reason) => {
                 self.note_fallback(reason);
                 None

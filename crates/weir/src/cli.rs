@@ -69,6 +69,8 @@ pub enum SyncMode {
     Kernel,
     /// At once; output waits for it.
     External,
+    /// At once; output waits for all changes before it, synced or not.
+    EveryWrite,
 }
 
 /// Arguments of `weir run`.
@@ -82,11 +84,12 @@ pub struct RunArguments {
     /// The report as JSON
     #[arg(long)]
     pub report_json: bool,
-    /// When syncs return: kernel or external
+    /// When syncs return: kernel, external or every-write
     ///
     /// kernel, the default: when they are done. external: at once, and what leaves the program and all that it starts (output, signals,
     /// the exit status) waits until what was synced before is durable. It holds on mounts with --order all; elsewhere syncs are done at
-    /// once. Programs then read and write by the kernel alone.
+    /// once. every-write: as external, and what leaves waits for every change before it, also if nothing was synced. Programs then read
+    /// and write by the kernel alone.
     #[arg(long, value_name = "WHEN", default_value = "kernel", hide_default_value = true)]
     pub sync: SyncMode,
     /// The program, and its arguments

@@ -6,13 +6,23 @@ use std::time::Duration;
 
 use weir_engine::WriteBackPolicy;
 
-use crate::control::protocol::{NamesReport, PercentilesReport, RequestsReport, Status};
+use crate::control::protocol::{
+    NamesReport, PercentilesReport, RequestsReport, SessionReport, Status,
+};
 use crate::failure::one_line;
 use crate::quantity::Size;
 
 /// `1 page`, `2 pages`.
 fn pages(count: u64) -> String {
     if count == 1 { "1 page".to_owned() } else { format!("{count} pages") }
+}
+
+/// A session of programs.
+fn session(session: &SessionReport) -> String {
+    let SessionReport { supervisor, every_write, promises, pending } = session;
+    let what = if *every_write { "changes" } else { "syncs" };
+    let state = if *pending { ", some of them not durable" } else { "" };
+    format!("process {supervisor}: {promises} {what} promised{state}")
 }
 
 /// The lane's clients.
@@ -164,6 +174,9 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     )?;
     row("log", log(status))?;
     row("lane", lane(status))?;
+    for of in &status.sessions {
+        row("session", session(of))?;
+    }
     if let Some(names) = &status.names {
         row("names", pending_names(names))?;
         row("conflicts", conflicts(names))?;
@@ -429,7 +442,18 @@ mod tests {
             ..Status::default()
         };
         let text = render(&status);
+        assert!(!text.contains("session"));
+        let session = |every_write, pending| SessionReport {
+            supervisor: 4_194_303,
+            every_write,
+            promises: 12_345_678,
+            pending,
+        };
+        let sessions = vec![session(false, true), session(true, false)];
+        let text = render(&Status { sessions, ..status });
         for part in [
+            "session           process 4194303: 12345678 syncs promised, some of them not durable\n",
+            "session           process 4194303: 12345678 changes promised\n",
             "256 pages (1 MiB), the oldest for 1 min 5 s",
             "75.0 % of pages",
             "2 writing home",

@@ -2,6 +2,7 @@
 """Programs for the tests of `weir run --sync external`.
 
     leaving.py count FILE                       counts up in FILE, synced, and prints each number after its sync
+    leaving.py synchronous WAY FILE [WORD]      changes FILE by a synchronous write of this kind, prints WORD, and stays
     leaving.py observe OUT COMMAND...           runs COMMAND, and keeps its last whole line in OUT, as an observer outside would see it
     leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
     leaving.py ways                             the names, each with `outside` or `inside`: whether somebody outside can notice it
@@ -31,6 +32,37 @@ def count(path):
         os.pwrite(fd, b"%020d" % number, 0)
         os.fsync(fd)
         os.write(1, b"%d\n" % number)
+
+
+def change(directory):
+    """As count, without a sync: by a write, and by a rename."""
+    os.chdir(directory)
+    fd = os.open("written", os.O_RDWR | os.O_CREAT, 0o644)
+    os.mkdir("renamed-0")
+    number = 0
+    while True:
+        number += 1
+        os.pwrite(fd, b"%020d" % number, 0)
+        os.rename(f"renamed-{number - 1}", f"renamed-{number}")
+        os.write(1, b"%d\n" % number)
+
+
+def synchronous(way, path, *say):
+    """FILE has 4096 bytes."""
+    flags = {"o_sync": os.O_SYNC, "o_dsync": os.O_DSYNC, "direct": os.O_DIRECT | os.O_SYNC}.get(way, 0)
+    fd = os.open(path, os.O_RDWR | flags)
+    mapped = mmap.mmap(-1 if way != "msync" else fd, 4096)
+    mapped[:3] = b"new"
+    if way == "msync":
+        # Python's own flush is msync with MS_SYNC.
+        mapped.flush()
+    elif way == "rwf_dsync":
+        os.pwritev(fd, [mapped], 0, os.RWF_DSYNC)
+    else:
+        os.pwritev(fd, [mapped], 0)
+    for word in say:
+        os.write(1, word.encode())
+    time.sleep(5)
 
 
 def observe(out, command):
@@ -445,6 +477,10 @@ def main():
     what, *rest = sys.argv[1:]
     if what == "count":
         count(*rest)
+    elif what == "change":
+        change(*rest)
+    elif what == "synchronous":
+        synchronous(*rest)
     elif what == "observe":
         observe(rest[0], rest[1:])
     elif what == "serve":

@@ -187,6 +187,12 @@ impl FileSystem {
         self.all_drained(move || fs.sync_names_of(node, done));
     }
 
+    /// Makes all that was changed so far durable, where the mount has one order.
+    pub(crate) fn commit(self: &Arc<Self>, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        let fs = Arc::clone(self);
+        self.all_drained(move || fs.sync_names_of(NodeId::ROOT, done));
+    }
+
     fn sync_names_of(
         self: &Arc<Self>,
         node: NodeId,

@@ -225,7 +225,8 @@ SYNC:
   With --sync external fsync, fdatasync, syncfs and sync return at once on mounts with --order all. Output, signals
   to others, changes outside the mount and the exit status wait until what was synced before is durable; so do
   all calls that Weir does not know. If it cannot be made durable, the program and all that it started are killed, and this
-  command exits with 74. The library is not preloaded, and the report counts syncs, commits and waits. JSON fields:
+  command exits with 74. With --sync every-write they wait until everything that was changed before is durable, synced or
+  not. The library is not preloaded, and the report counts syncs, commits and waits. JSON fields:
   weir_version, command, exit_status, stopped_calls, promises, commits (for_output, by_time, at_end), waits (count,
   p50_us, p99_us, max_us), syncs_done_at_once. Needs Linux 5.19. docs/SEMANTICS.md says what is covered.
 
@@ -238,7 +239,7 @@ EXAMPLES:
 EXIT STATUS:
   127  there is no such program
   126  it cannot be executed
-  74   with --sync external: what was synced cannot be made durable, and the program was killed
+  74   with --sync external or every-write: what was synced or changed cannot be made durable, and the program was killed
   1    the library is missing, or the report cannot be written, or no session can be begun
   2    the command line is invalid
   otherwise that of the program";

@@ -174,7 +174,7 @@ fn status_of(mount: &Mount) -> Result<Status, Failure> {
     match Daemon::connect(mount)?.ask(&Request::Status)? {
         Reply::Status { status } => Ok(*status),
         Reply::Failed { message } => Err(Failure::Refused(message)),
-        Reply::Done => Err(unexpected(&mount.mount_point)),
+        Reply::Done | Reply::Session => Err(unexpected(&mount.mount_point)),
     }
 }
 

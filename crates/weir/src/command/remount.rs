@@ -111,7 +111,7 @@ fn status(mount: &Mount) -> Result<Status, Failure> {
     match Daemon::connect(mount)?.ask(&Request::Status)? {
         Reply::Status { status } => Ok(*status),
         Reply::Failed { message } => Err(Failure::Refused(message)),
-        Reply::Done => Ok(Status::default()),
+        Reply::Done | Reply::Session => Ok(Status::default()),
     }
 }
 

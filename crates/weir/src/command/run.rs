@@ -27,7 +27,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage("name a program; see 'weir run --help'".to_owned()));
     };
     let program = program::find(name)?;
-    if arguments.sync == SyncMode::External {
+    if arguments.sync != SyncMode::Kernel {
         return external::run(command(&program, name, rest), name, arguments);
     }
     let library = library()?;

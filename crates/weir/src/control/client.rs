@@ -1,7 +1,7 @@
 //! The commands' end of the control socket: finds the daemon of a path, and asks it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -228,6 +228,21 @@ impl Daemon {
             .and_then(|()| protocol::send(&self.connection, request))
             .and_then(|()| protocol::receive(&self.connection))
             .map_err(|error| self.broken_off(error))
+    }
+
+    /// Begins a session of the processes that come from this one, as long as the connection is open: the connection, and the memory in which
+    /// promises are counted.
+    ///
+    /// # Errors
+    /// The daemon's reason; or it cannot be asked, or is of a version without sessions.
+    pub fn begin_session(self, every_write: bool) -> io::Result<(OwnedFd, OwnedFd)> {
+        self.connection.set_read_timeout(Some(STATUS_TIMEOUT))?;
+        protocol::send(&self.connection, &Request::Session { every_write })?;
+        match protocol::receive_with(self.connection.as_fd())? {
+            (Reply::Session, Some(memory)) => Ok((self.connection.into(), memory)),
+            (Reply::Failed { message }, _) => Err(io::Error::other(message)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 
     /// The meaning of a connection that closes before the answer. A daemon that ends in order unmounts first.

@@ -3,7 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_engine::Stats;
@@ -19,6 +26,11 @@ pub enum Request {
     Status,
     /// Write everything home and make it durable.
     Sync,
+    /// The process that asks supervises a session: syncs by processes that come from it are promises, as long as the connection is open.
+    Session {
+        /// Their other changes, too.
+        every_write: bool,
+    },
     /// Write everything home, unmount and exit.
     Unmount {
         /// Even if programs use the mount, or data cannot be written home.
@@ -35,6 +47,8 @@ pub enum Reply {
         /// The status.
         status: Box<Status>,
     },
+    /// To [`Request::Session`], with a descriptor of the memory in which promises are counted ([`weir_lane::promises`]).
+    Session,
     /// It was done.
     Done,
     /// It could not be done.
@@ -83,6 +97,8 @@ pub struct Status {
     pub lane: Option<LaneReport>,
     /// Names that do not wait for SOURCE; absent with `--names sync`.
     pub names: Option<NamesReport>,
+    /// Sessions of programs (`weir run --sync external`).
+    pub sessions: Vec<SessionReport>,
     /// FUSE requests that the kernel sent, by kind.
     pub requests: BTreeMap<String, u64>,
     /// Notifications sent to the kernel: entries that it must drop from its caches.
@@ -170,6 +186,27 @@ pub struct NamesReport {
     pub conflicts: u64,
     /// The last of these.
     pub conflict_paths: Vec<String>,
+}
+
+/// [`weir_fuse::SessionStatus`], for the status message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionReport {
+    /// The process of its supervisor, as the daemon sees it.
+    pub supervisor: u32,
+    /// Every change is a promise, not only syncs.
+    pub every_write: bool,
+    /// Promises made on this mount.
+    pub promises: u64,
+    /// Some of them are not durable.
+    pub pending: bool,
+}
+
+impl From<weir_fuse::SessionStatus> for SessionReport {
+    fn from(from: weir_fuse::SessionStatus) -> SessionReport {
+        let weir_fuse::SessionStatus { supervisor, every_change, promises, is_pending } = from;
+        SessionReport { supervisor, every_write: every_change, promises, pending: is_pending }
+    }
 }
 
 /// Latencies by kind of request.
@@ -324,13 +361,81 @@ pub fn receive<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
     Ok(serde_json::from_slice(&line)?)
 }
 
+/// Sends one line with a descriptor, by one call of sendmsg(2).
+///
+/// # Errors
+/// That of the call, or the line did not fit.
+pub fn send_with(
+    to: BorrowedFd<'_>,
+    message: &impl Serialize,
+    descriptor: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let descriptors = [descriptor];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let sent = sendmsg(to, &[io::IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Receives one line, and the descriptor that came with it, if one did.
+///
+/// # Errors
+/// As for [`receive`].
+pub fn receive_with<T: DeserializeOwned>(from: BorrowedFd<'_>) -> io::Result<(T, Option<OwnedFd>)> {
+    let mut line = Vec::new();
+    let mut received = None;
+    while line.last() != Some(&b'\n') {
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [io::IoSliceMut::new(&mut bytes)];
+        let got = match recvmsg(from, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(got) => got.bytes,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                received = received.or(descriptors.last());
+            }
+        }
+        if got == 0 || (line.len() + got) as u64 > LINE_BYTES_MAX {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        line.extend_from_slice(&bytes[..got]);
+    }
+    Ok((serde_json::from_slice(&line)?, received))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
+    fn a_descriptor_comes_with_its_line() {
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        send_with(here.as_fd(), &Reply::Session, file.as_fd()).unwrap();
+        send(&here, &Reply::Done).unwrap();
+        let (reply, descriptor) = receive_with::<Reply>(there.as_fd()).unwrap();
+        assert_eq!(reply, Reply::Session);
+        assert!(descriptor.is_some());
+        let (reply, descriptor) = receive_with::<Reply>(there.as_fd()).unwrap();
+        assert_eq!(reply, Reply::Done);
+        assert!(descriptor.is_none());
+        drop(here);
+        assert!(receive_with::<Reply>(there.as_fd()).is_err());
+    }
+
+    #[test]
     fn messages_arrive_as_sent() {
-        for request in [Request::Status, Request::Sync, Request::Unmount { force: true }] {
+        let session = Request::Session { every_write: true };
+        for request in [Request::Status, Request::Sync, session, Request::Unmount { force: true }] {
             let mut line = Vec::new();
             send(&mut line, &request).unwrap();
             assert_eq!(receive::<Request>(&line[..]).unwrap(), request);

@@ -3,8 +3,11 @@
 //! Owns the socket file, from [`Server::bind`] until it is dropped. Each connection has a thread
 //! while its request is read; the answer may come later, from any thread.
 
+#![allow(unsafe_code, reason = "getsockopt(2) with a process that may be 0 has no safe form")]
+
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -91,6 +94,53 @@ impl Responder {
     pub fn send(self, reply: &Reply) {
         if let Err(error) = protocol::send(&self.0, reply) {
             tracing::debug!("cannot answer on the control socket: {error}");
+        }
+    }
+
+    /// The process that asks, as this one's PID namespace numbers it; 0 if it is not in that.
+    pub fn peer(&self) -> u32 {
+        // Not by rustix: its numbers of processes are never 0.
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the value has as many bytes as the call may write.
+        let asked = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &raw mut bytes,
+            )
+        };
+        if asked == 0 { u32::try_from(peer.pid).unwrap_or(0) } else { 0 }
+    }
+
+    /// Answers, and gives the client a descriptor. The connection goes on.
+    ///
+    /// # Errors
+    /// The client cannot be answered.
+    pub fn send_with(self, reply: &Reply, descriptor: BorrowedFd<'_>) -> io::Result<Connection> {
+        protocol::send_with(self.0.as_fd(), reply, descriptor)?;
+        Ok(Connection(self.0))
+    }
+}
+
+/// A connection that goes on after the answer.
+pub struct Connection(UnixStream);
+
+impl Connection {
+    /// Waits until the client has closed it, or has ended.
+    pub fn wait_for_end(mut self) {
+        let mut unasked = [0; 64];
+        if self.0.set_read_timeout(None).is_err() {
+            return;
+        }
+        loop {
+            match self.0.read(&mut unasked) {
+                Ok(0) => return,
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return,
+                _ => {}
+            }
         }
     }
 }
@@ -200,7 +250,7 @@ mod tests {
                 responder.send(&match request {
                     Request::Status => Reply::Status { status: Box::<Status>::default() },
                     Request::Sync => Reply::Done,
-                    Request::Unmount { .. } => return,
+                    Request::Unmount { .. } | Request::Session { .. } => return,
                 });
             })
             .unwrap();

@@ -75,6 +75,7 @@ impl Account {
             stopping: self.stopping.load(Ordering::Relaxed),
             lane: self.observer.lane().map(Into::into),
             names: self.names(),
+            sessions: self.observer.sessions().into_iter().map(Into::into).collect(),
             requests: requests
                 .by_name
                 .into_iter()

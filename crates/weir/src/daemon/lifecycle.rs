@@ -5,6 +5,7 @@
 //! ended, a signal ends a daemon that has in the redo log what it cannot bring home.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// that forked another one, releases it in a moment.
 const UNMOUNT_TRIES: u32 = 10;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Sessions of programs on one mount, at most: each of them is looked at for each request.
+const SESSIONS_MAX: usize = 64;
 
 /// Names that SOURCE refused, named in a message.
 const REFUSED_NAMED: usize = 3;
@@ -76,11 +80,37 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
             };
             sync(account.shard.clone(), account.observer.clone(), account.source.clone(), done);
         }
+        Request::Session { every_write } => {
+            if let Err(error) = begin_session(responder, account, every_write) {
+                tracing::debug!("a session cannot be begun: {error}");
+            }
+        }
         Request::Unmount { force } => {
             // If the receiver is gone, the daemon is about to end: the client sees the hang-up.
             let _ = events.send(Event::Unmount { force, responder });
         }
     }
+}
+
+/// Begins a session of programs, which ends with the client's connection.
+fn begin_session(responder: Responder, account: &Account, every_write: bool) -> io::Result<()> {
+    let begun = match account.observer.sessions().len() < SESSIONS_MAX {
+        true => account.observer.begin_session(responder.peer(), every_write),
+        false => Err(io::Error::other("there are too many sessions")),
+    };
+    let (session, memory) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            responder.send(&Reply::Failed { message: error.to_string() });
+            return Ok(());
+        }
+    };
+    let connection = responder.send_with(&Reply::Session, memory.as_fd())?;
+    std::thread::Builder::new().name("session".into()).spawn(move || {
+        connection.wait_for_end();
+        drop(session);
+    })?;
+    Ok(())
 }
 
 /// Brings home what was changed until now, durably, and runs `done`, with a message if that failed. Afterwards a log that has

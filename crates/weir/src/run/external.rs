@@ -1,4 +1,4 @@
-//! `weir run --sync external`: runs a program as a session ([`weir_session`]).
+//! `weir run --sync external` and `--sync every-write`: runs a program as a session ([`weir_session`]).
 //!
 //! Two processes: the *front*, which the caller started, forwards signals and ends with the program's status; the *supervisor*
 //! answers the session's calls. Members that outlive the program keep the supervisor, and the front ends without them. If the supervisor
@@ -13,9 +13,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use serde::{Deserialize, Serialize};
-use weir_session::{Counts, Event, FindMounts, Mount, Ordered};
+use weir_session::{Counts, Event, FindMounts, Joined, Mount, Ordered, Promised};
 
-use crate::cli::RunArguments;
+use crate::cli::{RunArguments, SyncMode};
 use crate::control::client::Daemon;
 use crate::control::protocol::{Reply, Request, Status};
 use crate::failure::Failure;
@@ -159,8 +159,12 @@ fn supervise(
         // If the front was killed, nobody listens.
         let _ = to.write_all(&line);
     };
+    let promised = match arguments.sync {
+        SyncMode::EveryWrite => Promised::Changes,
+        SyncMode::External | SyncMode::Kernel => Promised::Syncs,
+    };
     let result = forward::survive_stops()
-        .and_then(|()| weir_session::run(command, Box::new(DaemonsOfMounts), tell));
+        .and_then(|()| weir_session::run(command, Box::new(DaemonsOfMounts), promised, tell));
     // The front reads the end of the connection as the end of the supervisor.
     std::process::exit(i32::from(result.is_err()))
 }
@@ -259,6 +263,15 @@ impl FindMounts for DaemonsOfMounts {
                 _ => None,
             })
             .collect()
+    }
+
+    fn join(&self, mount: &Ordered, promised: Promised) -> io::Result<Joined> {
+        let (major, minor) = mount.device;
+        let table = MountTable::read()?;
+        let mount = table.of_device(Device { major, minor }).ok_or(io::ErrorKind::NotFound)?;
+        let daemon = Daemon::connect(mount).map_err(io::Error::other)?;
+        let (connection, memory) = daemon.begin_session(promised == Promised::Changes)?;
+        Ok(Joined { connection, memory })
     }
 }
 

@@ -42,6 +42,14 @@ pub(crate) struct Request<'a> {
     rest: &'a [u8],
 }
 
+/// A request that is carried out later, when the buffer that it came in is used for another one.
+#[derive(Debug)]
+pub(crate) struct KeptRequest {
+    header: Header,
+    fixed: Vec<u8>,
+    rest: Vec<u8>,
+}
+
 /// The operation that a request asks for.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
@@ -241,6 +249,11 @@ impl<'a> Request<'a> {
         Ok(Request { header, fixed, rest })
     }
 
+    /// A copy.
+    pub(crate) fn keep(&self) -> KeptRequest {
+        KeptRequest { header: self.header, fixed: self.fixed.to_vec(), rest: self.rest.to_vec() }
+    }
+
     /// Parses the operation.
     ///
     /// # Errors
@@ -320,6 +333,13 @@ impl<'a> Request<'a> {
             opcode::COPY_FILE_RANGE_64 => copy_range(fixed, CopyAnswer::Wide)?,
             _ => Operation::Unserved,
         })
+    }
+}
+
+impl KeptRequest {
+    /// The request.
+    pub(crate) fn request(&self) -> Request<'_> {
+        Request { header: self.header, fixed: &self.fixed, rest: &self.rest }
     }
 }
 

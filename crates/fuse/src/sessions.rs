@@ -1,0 +1,389 @@
+//! Sessions of programs (`weir run --sync external`, output commit) that use the mount: which requests come from one, what was promised to it,
+//! and who has to wait for that.
+//!
+//! Owns: the sessions, from when their supervisor says so until its connection ends. Does not own: what leaves a session, which its
+//! supervisor holds back.
+//!
+//! A member is a process that comes from the supervisor: one of its ancestors is the supervisor, who is the reaper of orphans among them
+//! (PR_SET_CHILD_SUBREAPER). A thread keeps for its life what it is to a session, so it is found out once.
+//!
+//! Invariants:
+//! - a sync of a member is answered after it was counted as a promise;
+//! - in doubt a process is not a member: its syncs are done, and it waits for what was promised to others. Its changes count for all.
+//!
+//! Lock order: none of the locks here is waited for under another one.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use weir_lane::promises::{Made, Promises};
+
+/// Threads that are remembered, each with a descriptor.
+const KNOWN_MAX: usize = 512;
+/// Processes between a member and its supervisor, at most.
+const ANCESTORS_MAX: usize = 4096;
+/// `PIDFD_THREAD` (linux/pidfd.h), since Linux 6.9.
+const PIDFD_THREAD: u32 = 0o200;
+
+/// One session on the mount.
+#[derive(Debug)]
+pub(crate) struct Session {
+    supervisor: u32,
+    /// Every change of its members is a promise, not only syncs.
+    every_change: bool,
+    promises: Promises,
+}
+
+/// What is known of a session; see [`crate::Observer::sessions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// The process of its supervisor.
+    pub supervisor: u32,
+    /// Whether every change is a promise.
+    pub every_change: bool,
+    /// Promises made on this mount.
+    pub promises: u64,
+    /// Whether some of them are not durable.
+    pub is_pending: bool,
+}
+
+/// What a thread is to the sessions.
+#[derive(Clone, Debug)]
+enum Standing {
+    /// It is a supervisor's own, or the daemon's.
+    Exempt,
+    Member(Arc<Session>),
+    Outsider,
+}
+
+/// What sessions mean for a request.
+pub(crate) enum Verdict {
+    Nothing,
+    /// A sync: to be counted as a promise of the session, and not to be done.
+    Promise(Arc<Session>),
+    /// A change: these sessions count it as a promise before it is answered. If it is a write that syncs, it does not wait for that.
+    Counts(Vec<Arc<Session>>),
+    /// It waits until this is durable.
+    Waits(Vec<Pending>),
+}
+
+/// What was promised to a session, and is not durable.
+pub(crate) struct Pending {
+    session: Arc<Session>,
+    made: Made,
+}
+
+struct Known {
+    /// Says when the thread has ended, and its number may belong to another one.
+    thread: OwnedFd,
+    standing: Standing,
+}
+
+/// The sessions on a mount.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    list: RwLock<Vec<Arc<Session>>>,
+    are_there: AtomicBool,
+    known: Mutex<HashMap<u32, Known>>,
+}
+
+impl Session {
+    /// Counts a promise.
+    pub(crate) fn promise(&self) {
+        self.promises.promise();
+    }
+
+    fn pending(self: &Arc<Session>) -> Option<Pending> {
+        let made = self.promises.made();
+        self.promises.is_pending().then(|| Pending { session: Arc::clone(self), made })
+    }
+}
+
+impl Pending {
+    /// A commit that began after this was taken has succeeded.
+    pub(crate) fn is_durable(&self) {
+        self.session.promises.set_durable(self.made);
+    }
+}
+
+impl Sessions {
+    /// Adds the session of a supervisor, as the daemon's PID namespace numbers it. The descriptor is of the memory in which promises are
+    /// counted, for the supervisor.
+    ///
+    /// # Errors
+    /// Those of making the memory.
+    pub(crate) fn add(
+        &self,
+        supervisor: u32,
+        every_change: bool,
+    ) -> io::Result<(Arc<Session>, OwnedFd)> {
+        let (promises, memory) = Promises::create()?;
+        let session = Arc::new(Session { supervisor, every_change, promises });
+        self.change(|list| list.push(Arc::clone(&session)));
+        Ok((session, memory))
+    }
+
+    /// The session has ended. What was promised to it and is not durable was seen by nobody.
+    pub(crate) fn remove(&self, session: &Arc<Session>) {
+        self.change(|list| list.retain(|other| !Arc::ptr_eq(other, session)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Session>>)) {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut list);
+        self.are_there.store(!list.is_empty(), Ordering::SeqCst);
+        drop(list);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Each session's state.
+    pub(crate) fn status(&self) -> Vec<SessionStatus> {
+        let status = |session: Arc<Session>| SessionStatus {
+            supervisor: session.supervisor,
+            every_change: session.every_change,
+            promises: session.promises.made().total(),
+            is_pending: session.promises.is_pending(),
+        };
+        self.all().into_iter().map(status).collect()
+    }
+
+    /// What the sessions mean for a request of `thread`, a number of the daemon's PID namespace, or 0. `kind` is asked for if there are any.
+    pub(crate) fn judge(&self, thread: u32, kind: impl FnOnce() -> Kind) -> Verdict {
+        if !self.are_there.load(Ordering::SeqCst) {
+            return Verdict::Nothing;
+        }
+        let kind = kind();
+        if kind == Kind::Other {
+            return Verdict::Nothing;
+        }
+        let all = self.all();
+        let counts = |all: &[Arc<Session>]| {
+            let counting = all.iter().filter(|session| session.every_change);
+            counting.map(Arc::clone).collect::<Vec<_>>()
+        };
+        let is_change = matches!(kind, Kind::Change | Kind::Write { .. });
+        let syncs = kind == (Kind::Write { written_back: false, syncs: true });
+        // The kernel itself writes pages back that were changed by mappings; whose they are is not known.
+        if matches!(kind, Kind::Write { written_back: true, .. }) {
+            return Verdict::counts(counts(&all));
+        }
+        match self.standing(thread) {
+            Some(Standing::Exempt) => Verdict::Nothing,
+            Some(Standing::Member(session)) if kind == Kind::Sync => Verdict::Promise(session),
+            Some(Standing::Member(session)) => {
+                // What was promised to other sessions is not this one's.
+                let others = all.iter().filter(|other| !Arc::ptr_eq(other, &session));
+                let waits = Verdict::waits(kind, others);
+                match waits {
+                    Verdict::Nothing if syncs || is_change && session.every_change => {
+                        Verdict::Counts(vec![session])
+                    }
+                    verdict => verdict,
+                }
+            }
+            standing => match Verdict::waits(kind, all.iter()) {
+                Verdict::Nothing if is_change && standing.is_none() => {
+                    Verdict::counts(counts(&all))
+                }
+                verdict => verdict,
+            },
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Session>> {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What a thread is to the sessions; `None` if that cannot be found out.
+    fn standing(&self, thread: u32) -> Option<Standing> {
+        if thread == 0 {
+            return None;
+        }
+        {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            match known.get(&thread) {
+                Some(found) if !has_ended(&found.thread) => return Some(found.standing.clone()),
+                Some(_) => drop(known.remove(&thread)),
+                None => {}
+            }
+        }
+        let number = Pid::from_raw(thread.cast_signed())?;
+        // First, so that what is found out after that is of this thread.
+        let opened = pidfd_open(number, PidfdFlags::from_bits_retain(PIDFD_THREAD));
+        let all = self.all();
+        let standing = find(thread, |process| {
+            all.iter().find(|session| session.supervisor == process).map(Arc::clone)
+        })?;
+        if let Ok(opened) = opened {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            // A session that begins or ends meanwhile forgets what is known: so must this.
+            let list = self.list.try_read();
+            let is_same = list.is_ok_and(|list| {
+                list.len() == all.len() && list.iter().zip(&all).all(|(a, b)| Arc::ptr_eq(a, b))
+            });
+            if is_same && !has_ended(&opened) {
+                if known.len() >= KNOWN_MAX {
+                    known.clear();
+                }
+                known.insert(thread, Known { thread: opened, standing: standing.clone() });
+            }
+        }
+        Some(standing)
+    }
+}
+
+impl Verdict {
+    fn counts(sessions: Vec<Arc<Session>>) -> Verdict {
+        if sessions.is_empty() { Verdict::Nothing } else { Verdict::Counts(sessions) }
+    }
+
+    /// Who is not a member sees what was promised, or what came of it, only when it is durable.
+    fn waits<'a>(kind: Kind, sessions: impl Iterator<Item = &'a Arc<Session>>) -> Verdict {
+        // Of a write nothing is seen.
+        if !matches!(kind, Kind::Look | Kind::Change) {
+            return Verdict::Nothing;
+        }
+        let pending = sessions.filter_map(Session::pending).collect::<Vec<_>>();
+        if pending.is_empty() { Verdict::Nothing } else { Verdict::Waits(pending) }
+    }
+}
+
+/// What an operation is to sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Its answer tells what is in the mount.
+    Look,
+    /// The same, and it changes the mount.
+    Change,
+    Write {
+        written_back: bool,
+        /// It is to be durable before it is answered.
+        syncs: bool,
+    },
+    Sync,
+    Other,
+}
+
+/// Finds the supervisor that a thread comes from. `None` if an ancestor ends meanwhile.
+fn find(thread: u32, session_of: impl Fn(u32) -> Option<Arc<Session>>) -> Option<Standing> {
+    let (process, mut parent) = process_and_parent(thread)?;
+    if process == std::process::id() || session_of(process).is_some() {
+        return Some(Standing::Exempt);
+    }
+    for _ in 0..ANCESTORS_MAX {
+        if parent == 0 {
+            return Some(Standing::Outsider);
+        }
+        if let Some(session) = session_of(parent) {
+            return Some(Standing::Member(session));
+        }
+        (_, parent) = process_and_parent(parent)?;
+    }
+    None
+}
+
+/// The process that a thread belongs to, and its parent (proc_pid_status(5)).
+fn process_and_parent(thread: u32) -> Option<(u32, u32)> {
+    let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok())
+    };
+    Some((field("Tgid:")?, field("PPid:")?))
+}
+
+fn has_ended(thread: &OwnedFd) -> bool {
+    let mut ended = [PollFd::new(thread, PollFlags::IN)];
+    rustix::event::poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().unwrap()
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn without_a_session_nothing_is_asked() {
+        let sessions = Sessions::default();
+        assert!(matches!(sessions.judge(1, || Kind::Sync), Verdict::Nothing));
+        let (session, _memory) = sessions.add(1, false).unwrap();
+        sessions.remove(&session);
+        assert!(matches!(sessions.judge(2, || Kind::Sync), Verdict::Nothing));
+    }
+
+    #[test]
+    fn a_members_sync_is_a_promise_and_outsiders_wait_for_it() {
+        let (supervisor, outsider) = (std::process::id(), 1);
+        let member = sleeper();
+        let sessions = Sessions::default();
+        let (session, _memory) = sessions.add(supervisor, false).unwrap();
+        assert!(matches!(sessions.standing(supervisor), Some(Standing::Exempt)));
+        let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
+        assert!(Arc::ptr_eq(&of, &session));
+        assert!(matches!(sessions.judge(outsider, || Kind::Look), Verdict::Nothing));
+        session.promise();
+        assert!(matches!(sessions.judge(member.id(), || Kind::Look), Verdict::Nothing));
+        assert!(matches!(sessions.judge(member.id(), || Kind::Change), Verdict::Nothing));
+        assert!(matches!(sessions.judge(outsider, || Kind::Sync), Verdict::Nothing));
+        for thread in [outsider, 0] {
+            let Verdict::Waits(pending) = sessions.judge(thread, || Kind::Look) else { panic!() };
+            assert_eq!(pending.len(), 1);
+            assert!(matches!(sessions.judge(thread, || Kind::Change), Verdict::Waits(_)));
+        }
+        let Verdict::Waits(pending) = sessions.judge(outsider, || Kind::Look) else { panic!() };
+        // What is promised while the commit is under way is not covered.
+        session.promise();
+        pending[0].is_durable();
+        let Verdict::Waits(pending) = sessions.judge(outsider, || Kind::Look) else { panic!() };
+        pending[0].is_durable();
+        assert!(matches!(sessions.judge(outsider, || Kind::Look), Verdict::Nothing));
+        end(member);
+    }
+
+    #[test]
+    fn every_change_of_a_member_counts_if_that_is_wanted() {
+        let member = sleeper();
+        let sessions = Sessions::default();
+        let (session, _memory) = sessions.add(std::process::id(), true).unwrap();
+        let Verdict::Counts(counting) = sessions.judge(member.id(), || Kind::Change) else {
+            panic!()
+        };
+        assert!(Arc::ptr_eq(&counting[0], &session));
+        assert!(matches!(sessions.judge(member.id(), || Kind::Look), Verdict::Nothing));
+        assert!(matches!(sessions.judge(1, || Kind::Change), Verdict::Nothing));
+        // Whose it is cannot be found out.
+        assert!(matches!(sessions.judge(0, || Kind::Change), Verdict::Counts(_)));
+        end(member);
+    }
+
+    #[test]
+    fn what_a_thread_is_is_remembered_until_it_ends_or_a_session_begins() {
+        let member = sleeper();
+        let sessions = Sessions::default();
+        let (_session, _memory) = sessions.add(u32::MAX, false).unwrap();
+        assert!(matches!(sessions.standing(member.id()), Some(Standing::Outsider)));
+        assert!(sessions.known.lock().unwrap().contains_key(&member.id()));
+        let (_session, _memory) = sessions.add(std::process::id(), false).unwrap();
+        assert!(matches!(sessions.standing(member.id()), Some(Standing::Member(_))));
+        assert!(sessions.known.lock().unwrap().contains_key(&member.id()));
+        let number = member.id();
+        end(member);
+        assert!(sessions.standing(number).is_none());
+        assert!(sessions.known.lock().unwrap().is_empty());
+    }
+}

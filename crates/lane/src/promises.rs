@@ -1,0 +1,144 @@
+//! Promises of a session, counted in memory that the daemon shares with the session's supervisor.
+//!
+//! A *promise* is a sync that has returned although what it covers is not durable: nothing may leave the session before it is (output
+//! commit; xsyncfs, OSDI'06, section 3). The daemon counts those that it makes itself, for syncs that reach it by the kernel; the supervisor
+//! those that it makes for system calls that it has stopped. Each says how many of both are durable.
+//!
+//! Invariants:
+//! - a side adds to its own count alone, and before what it promised is answered;
+//! - what is durable only grows. A side that lies harms its own session.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory::{Access, Memory, create};
+
+/// Bytes of the memory: a page.
+const BYTES: usize = crate::PAGE_BYTES;
+
+/// Who counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The daemon of a mount.
+    Daemon,
+    /// The supervisor of a session.
+    Supervisor,
+}
+
+/// How many promises were made, or are durable, by side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// By the daemon.
+    pub by_daemon: u64,
+    /// By the supervisor.
+    pub by_supervisor: u64,
+}
+
+impl Made {
+    /// All of them.
+    pub fn total(self) -> u64 {
+        self.by_daemon.saturating_add(self.by_supervisor)
+    }
+
+    /// Whether it holds all that `made` does.
+    fn covers(self, made: Made) -> bool {
+        self.by_daemon >= made.by_daemon && self.by_supervisor >= made.by_supervisor
+    }
+}
+
+/// What both sides see.
+#[repr(C)]
+struct Shared {
+    made: [AtomicU64; 2],
+    durable: [AtomicU64; 2],
+}
+
+/// The counts of one session on one mount.
+#[derive(Debug)]
+pub struct Promises {
+    memory: Memory,
+    side: Side,
+}
+
+impl Promises {
+    /// Makes counts, all zero, for the daemon; the descriptor is for the supervisor.
+    ///
+    /// # Errors
+    /// Those of making and mapping memory.
+    pub fn create() -> io::Result<(Promises, OwnedFd)> {
+        let fd = create("weir-promises", BYTES)?;
+        Ok((Promises::map(&fd, Side::Daemon)?, fd))
+    }
+
+    /// Those that the daemon has made.
+    ///
+    /// # Errors
+    /// Those of mapping; `InvalidData` if the memory is too small.
+    pub fn open(fd: impl AsFd) -> io::Result<Promises> {
+        Promises::map(fd, Side::Supervisor)
+    }
+
+    fn map(fd: impl AsFd, side: Side) -> io::Result<Promises> {
+        Ok(Promises { memory: Memory::map(fd, BYTES, Access::ReadWrite)?, side })
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: it consists of atomics, and every bit pattern is a number.
+        unsafe { self.memory.at(0) }
+    }
+
+    /// Counts a promise. To be called after what it covers was applied, and before it is answered.
+    pub fn promise(&self) {
+        self.shared().made[self.side as usize].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The promises made so far.
+    pub fn made(&self) -> Made {
+        read(&self.shared().made)
+    }
+
+    /// Whether one of them is not durable, as far as is known.
+    pub fn is_pending(&self) -> bool {
+        // Read first: what is made after that is seen, or was made after this call began.
+        let durable = read(&self.shared().durable);
+        !durable.covers(self.made())
+    }
+
+    /// Says that these are durable: a commit that began after they were made has succeeded.
+    pub fn set_durable(&self, made: Made) {
+        let durable = &self.shared().durable;
+        durable[Side::Daemon as usize].fetch_max(made.by_daemon, Ordering::SeqCst);
+        durable[Side::Supervisor as usize].fetch_max(made.by_supervisor, Ordering::SeqCst);
+    }
+}
+
+fn read(counts: &[AtomicU64; 2]) -> Made {
+    let of = |side: Side| counts[side as usize].load(Ordering::SeqCst);
+    Made { by_daemon: of(Side::Daemon), by_supervisor: of(Side::Supervisor) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_side_promises_is_pending_for_both_until_a_commit_covers_it() {
+        let (daemon, fd) = Promises::create().unwrap();
+        let supervisor = Promises::open(&fd).unwrap();
+        assert!(!daemon.is_pending());
+        daemon.promise();
+        supervisor.promise();
+        let begun = supervisor.made();
+        assert_eq!(begun, Made { by_daemon: 1, by_supervisor: 1 });
+        assert!(daemon.is_pending() && supervisor.is_pending());
+        daemon.promise();
+        supervisor.set_durable(begun);
+        assert!(daemon.is_pending() && supervisor.is_pending());
+        daemon.set_durable(daemon.made());
+        // An older commit ends later.
+        supervisor.set_durable(begun);
+        assert!(!daemon.is_pending() && !supervisor.is_pending());
+        assert_eq!(daemon.made().total(), 3);
+    }
+}
