@@ -3,6 +3,8 @@
 //!
 //! A call that is not named here is [`Call::Unknown`]: it waits.
 
+use std::borrow::Cow;
+
 use libc::c_long;
 
 use crate::filter::{AUDIT_ARCH_X86_64, F_SETOWN_EX, F_SETSIG};
@@ -41,8 +43,8 @@ pub(crate) enum Call {
     Opens { path: Path },
     /// A signal to a process, by number.
     Signal { process: i32 },
-    /// Anything else.
-    Unknown,
+    /// Anything else, by number.
+    Unknown { number: c_long },
 }
 
 /// Commands of fcntl(2) after which others may get signals.
@@ -60,10 +62,30 @@ pub(crate) struct Path {
 }
 
 impl Call {
+    /// What it does, for a report.
+    pub(crate) fn what(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Call::Sync { .. } | Call::SyncFileSystem { .. } | Call::SyncAll => "syncing",
+            Call::WriteOut { .. } => "writing out",
+            Call::Pipe { .. } => "making a pipe",
+            Call::Output { .. } => "writing or sending",
+            Call::Control { .. } => "asking a device",
+            Call::Owner => "having signals sent",
+            Call::Moves { .. } => "moving between descriptors",
+            Call::Message { .. } => "sending a message",
+            Call::Closes { .. } => "closing",
+            Call::Ends => "ending, or starting a program",
+            Call::Names { .. } => "changing names or attributes",
+            Call::Opens { .. } => "making or cutting a file",
+            Call::Signal { .. } => "signalling",
+            Call::Unknown { number } => return format!("system call {number}").into(),
+        })
+    }
+
     /// Reads a call.
     pub(crate) fn of(architecture: u32, number: c_long, arguments: &[u64; 6]) -> Call {
         if architecture != AUDIT_ARCH_X86_64 {
-            return Call::Unknown;
+            return Call::Unknown { number };
         }
         let fd = |index: usize| arguments[index] as i32;
         let path = |index: usize| Path { directory: libc::AT_FDCWD, address: arguments[index] };
@@ -154,7 +176,7 @@ impl Call {
             | libc::SYS_rt_sigqueueinfo
             | libc::SYS_rt_tgsigqueueinfo
             | libc::SYS_tkill => Call::Signal { process: fd(0) },
-            _ => Call::Unknown,
+            _ => Call::Unknown { number },
         }
     }
 }
@@ -193,8 +215,10 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_unknown() {
-        assert_eq!(of(libc::SYS_mount, [0; 6]), Call::Unknown);
-        assert_eq!(of(libc::SYS_io_submit, [0; 6]), Call::Unknown);
-        assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Unknown);
+        for number in [libc::SYS_mount, libc::SYS_io_submit] {
+            assert_eq!(of(number, [0; 6]), Call::Unknown { number });
+        }
+        assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Unknown { number: 4 });
+        assert_eq!(Call::Unknown { number: 165 }.what(), "system call 165");
     }
 }

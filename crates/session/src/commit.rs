@@ -7,6 +7,7 @@
 //! - a commit covers the promises that were counted when it began, and no others;
 //! - after a commit has failed no call goes on.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -132,6 +133,8 @@ pub struct Counts {
     pub commits_at_end: u64,
     /// How long output waited, in microseconds.
     pub waits_us: Histogram<u64>,
+    /// How many calls waited, by what they do.
+    pub waited: BTreeMap<String, u64>,
 }
 
 impl Counts {
@@ -144,6 +147,7 @@ impl Counts {
             commits_by_time: 0,
             commits_at_end: 0,
             waits_us,
+            waited: BTreeMap::new(),
         }
     }
 }
@@ -223,6 +227,7 @@ impl Commits {
             return listener.pass(&stopped);
         }
         let needs = state.promised;
+        *state.counts.waited.entry(stopped.call.what().into_owned()).or_default() += 1;
         state.waiting.push(Waiting { stopped, needs, since: Instant::now() });
         self.changed.notify_one();
     }

@@ -9,13 +9,13 @@
     reason = "pidfd_open(2) of a thread and memory of other processes have no safe form"
 )]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
@@ -136,6 +136,14 @@ impl Task {
 
     /// What all of its descriptors in a range are; those that are closed meanwhile are left out.
     pub(crate) fn descriptors(self, first: u32, last: u32) -> io::Result<Vec<(i32, Place)>> {
+        if first == last {
+            let number = first as i32;
+            return match self.descriptor(number) {
+                Ok(place) => Ok(vec![(number, place)]),
+                Err(Errno::NOENT) => Ok(Vec::new()),
+                Err(error) => Err(error.into()),
+            };
+        }
         let mut found = Vec::new();
         for entry in fs::read_dir(format!("/proc/{}/fd", self.0))? {
             let name = entry?.file_name();
@@ -198,11 +206,17 @@ impl Task {
     }
 
     /// The directory in which a path's last name is. Symbolic links are not followed, also those of proc(5): they would lead this
-    /// process elsewhere. Nor is any file system asked: it may be served by a process that waits for this one.
+    /// process elsewhere. Nor is any file system asked, but those for which `may_ask`: others may be served by a process that waits for
+    /// this one.
     ///
     /// # Errors
-    /// ELOOP for a path with a symbolic link, EAGAIN if the kernel does not know its directories.
-    pub(crate) fn directory_of(self, path: call::Path) -> io::Result<Directory> {
+    /// ELOOP for a path with a symbolic link, EAGAIN or ENOENT if the kernel does not know its directories, `InvalidInput` if it cannot be
+    /// followed from here. A directory that is missing where it may be asked for is no error: the one above it is returned, without a name.
+    pub(crate) fn directory_of(
+        self,
+        path: call::Path,
+        may_ask: impl Fn(Device) -> bool,
+    ) -> io::Result<Directory> {
         if path.address == 0 {
             let place = self.descriptor(path.directory)?;
             return Ok(Directory { place, name: None });
@@ -218,23 +232,41 @@ impl Task {
         let Some(name) = below.file_name().filter(|_| is_plain) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let start = rustix::fs::open(
+        let mut at = rustix::fs::open(
             format!("/proc/{}/{start}", self.0),
             OFlags::PATH | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let opened = match below.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => rustix::fs::openat2(
-                &start,
-                parent,
-                OFlags::PATH | OFlags::CLOEXEC,
-                Mode::empty(),
-                ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED,
-            )?,
-            _ => start,
-        };
-        let place = Place::of_descriptor(opened.as_fd())?;
-        Ok(Directory { place, name: Some((opened, name.to_owned())) })
+        for component in below.parent().into_iter().flat_map(Path::components) {
+            if component == Component::CurDir {
+                continue;
+            }
+            // Above its root directory the process does not come (chroot(2)), but this one may.
+            if component == Component::ParentDir && !self.has_own_root()? {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let mut opened = open_below(&at, component.as_os_str(), ResolveFlags::CACHED);
+            if let Err(Errno::AGAIN | Errno::NOENT) = opened {
+                let place = Place::of_descriptor(at.as_fd())?;
+                if may_ask(place.device) {
+                    // The kernel does not know whether the process may pass: names in the directory have changed.
+                    opened = open_below(&at, component.as_os_str(), ResolveFlags::empty());
+                    if let Err(Errno::NOENT) = opened {
+                        // The call fails.
+                        return Ok(Directory { place, name: None });
+                    }
+                }
+            }
+            at = opened?;
+        }
+        let place = Place::of_descriptor(at.as_fd())?;
+        Ok(Directory { place, name: Some((at, name.to_owned())) })
+    }
+
+    /// Whether the process has the same root directory as this one.
+    fn has_own_root(self) -> io::Result<bool> {
+        let of = |path: &str| Place::of(CWD, path, AtFlags::empty());
+        Ok(of(&format!("/proc/{}/root", self.0))? == of("/")?)
     }
 }
 
@@ -252,14 +284,30 @@ impl Directory {
     /// ELOOP if it is a symbolic link, whether or not it leads to something.
     pub(crate) fn target(&self) -> Result<Option<Place>, Errno> {
         let Some((directory, name)) = &self.name else { return Ok(Some(self.place)) };
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        match rustix::fs::openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-        {
+        match open_below(directory, name, ResolveFlags::empty()) {
             Ok(target) => Place::of_descriptor(target.as_fd()).map(Some),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error),
         }
     }
+
+    /// What the name leads to, as far as the kernel knows without asking a file system.
+    pub(crate) fn known_target(&self) -> Result<Place, Errno> {
+        let Some((directory, name)) = &self.name else { return Ok(self.place) };
+        let target = open_below(directory, name, ResolveFlags::CACHED)?;
+        Place::of_descriptor(target.as_fd())
+    }
+}
+
+/// What a name in a directory is; not through symbolic links.
+fn open_below(
+    directory: &OwnedFd,
+    name: &OsStr,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | resolve;
+    rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve)
 }
 
 /// The process at the other end of a connected stream or sequence of packets of this machine (unix(7), SO_PEERPIDFD), when it

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code, reason = "fork(2) has no safe form")]
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -57,6 +58,7 @@ struct Commits {
 #[derive(Debug, Serialize, Deserialize)]
 struct Waits {
     count: u64,
+    by_call: BTreeMap<String, u64>,
     p50_us: u64,
     p99_us: u64,
     max_us: u64,
@@ -207,6 +209,7 @@ impl Report {
             },
             waits: Waits {
                 count: waits.len(),
+                by_call: counts.waited.clone(),
                 p50_us: waits.value_at_quantile(0.5),
                 p99_us: waits.value_at_quantile(0.99),
                 max_us: waits.max(),
@@ -222,19 +225,23 @@ impl Report {
         let Report { promises, commits, waits, .. } = self;
         let mut text = format!(
             "weir run: {} (status {})\n  {promises} syncs returned at once, {} commits: {} for output, {} after 5 s, {} at the end\n  \
-             {} calls waited for a commit: half of them up to {} µs, 99 % up to {}, the longest {}\n  {} calls were stopped\n",
+             {} calls were stopped\n  {} calls waited for a commit: half of them up to {} µs, 99 % up to {}, the longest {}\n",
             self.command.join(" "),
             self.exit_status,
             commits.for_output + commits.by_time + commits.at_end,
             commits.for_output,
             commits.by_time,
             commits.at_end,
+            self.stopped_calls,
             waits.count,
             waits.p50_us,
             waits.p99_us,
             waits.max_us,
-            self.stopped_calls,
         );
+        let by_call = waits.by_call.iter().map(|(what, count)| format!("{count} {what}"));
+        if !waits.by_call.is_empty() {
+            text.push_str(&format!("  of these: {}\n", by_call.collect::<Vec<_>>().join("; ")));
+        }
         for reason in &self.syncs_done_at_once {
             text.push_str(&format!("  syncs were done at once: {reason}\n"));
         }
