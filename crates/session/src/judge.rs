@@ -5,6 +5,7 @@
 //!
 //! Invariant: in doubt a call is outside. An error while it is judged is a doubt.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,10 +16,12 @@ use rustix::pipe::PipeFlags;
 
 use crate::call::{self, Call};
 use crate::listener::{Listener, Stopped};
-use crate::task::{Device, Place, Task, peer};
+use crate::task::{Device, Peer, Place, Task, peer};
 
 /// More pipes than this are not remembered; the earlier ones are then taken to be outside.
 const PIPES_MAX: usize = 1 << 20;
+/// Sockets that are remembered to lead outside.
+const OUTSIDE_MAX: usize = 1 << 12;
 /// Processes between a member and the supervisor, at most.
 const ANCESTORS_MAX: usize = 4096;
 /// null, zero, full, random and urandom (linux/devices.txt): nobody reads there what was written.
@@ -34,6 +37,9 @@ pub(crate) struct Judge {
     /// What the session got from outside at its beginning. The supervisor keeps it open: nobody notices that a member closes
     /// it.
     inherited: HashSet<(Device, u64)>,
+    /// Sockets that lead outside, and always will: somebody outside is at the other end. A number that is used again is taken to be outside,
+    /// too.
+    outside: RefCell<HashSet<(Device, u64)>>,
     /// A member has sent descriptors out: a socket of a member may be in other hands.
     has_passed_descriptors: bool,
 }
@@ -50,6 +56,7 @@ impl Judge {
                 .into_iter()
                 .map(|(_, place)| (place.device, place.inode))
                 .collect(),
+            outside: RefCell::new(HashSet::new()),
             has_passed_descriptors: false,
         })
     }
@@ -143,8 +150,10 @@ impl Judge {
             FileType::RegularFile | FileType::Directory => is_only(promised, place.device),
             FileType::Fifo => self.pipes.contains(&(place.device, place.inode)),
             FileType::Socket => {
-                !self.inherited.contains(&(place.device, place.inode))
-                    && self.is_between_members(task, fd)?
+                let number = (place.device, place.inode);
+                !self.inherited.contains(&number)
+                    && !self.outside.borrow().contains(&number)
+                    && self.is_between_members(task, fd, number)?
             }
             FileType::CharacterDevice => NOBODY_READS.contains(&place.represents),
             // What has no type is no file: an eventfd, an epoll, a timerfd. They all have one inode.
@@ -163,14 +172,23 @@ impl Judge {
         Ok(is_file && is_only(promised, place.device))
     }
 
-    fn is_between_members(&self, task: Task, fd: i32) -> io::Result<bool> {
+    fn is_between_members(&self, task: Task, fd: i32, number: (Device, u64)) -> io::Result<bool> {
         if self.has_passed_descriptors {
             return Ok(false);
         }
-        match peer(task.duplicate(fd)?.as_fd()) {
-            Some(process) => self.is_member(process, task),
-            None => Ok(false),
+        let is_outside = match peer(task.duplicate(fd)?.as_fd()) {
+            Peer::Process(process) if self.is_member(process, task)? => return Ok(true),
+            Peer::Process(_) | Peer::OfOtherKind => true,
+            Peer::Unknown => false,
+        };
+        if is_outside {
+            let mut outside = self.outside.borrow_mut();
+            if outside.len() >= OUTSIDE_MAX {
+                outside.clear();
+            }
+            outside.insert(number);
         }
+        Ok(false)
     }
 
     fn closes_nothing_outside(

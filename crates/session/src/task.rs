@@ -27,6 +27,9 @@ use crate::call;
 /// Longest path of a system call, with its end (path_resolution(7)).
 const PATH_BYTES_MAX: usize = 4096;
 
+/// asm-generic/socket.h, since Linux 6.5.
+const SO_PEERPIDFD: libc::c_int = 77;
+
 /// A device number, as `st_dev` has it.
 pub(crate) type Device = (u32, u32);
 
@@ -300,28 +303,40 @@ impl Directory {
 }
 
 /// What a name in a directory is; not through symbolic links.
-fn open_below(
-    directory: &OwnedFd,
-    name: &OsStr,
-    resolve: ResolveFlags,
-) -> Result<OwnedFd, Errno> {
+fn open_below(directory: &OwnedFd, name: &OsStr, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | resolve;
     rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve)
 }
 
+/// Who is at the other end of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// This process connected or listened, and lives.
+    Process(u32),
+    /// Not a socket of this machine alone.
+    OfOtherKind,
+    /// Nobody yet, several, somebody who has ended; and before Linux 6.5.
+    Unknown,
+}
+
 /// The process at the other end of a connected stream or sequence of packets of this machine (unix(7), SO_PEERPIDFD), when it
-/// connected, if it lives; `None` for other sockets, and before Linux 6.5.
-pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<u32> {
-    const SO_PEERPIDFD: libc::c_int = 77;
+/// connected.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
     let is = |name| option::<libc::c_int>(socket, name).unwrap_or(0);
+    if is(libc::SO_DOMAIN) != libc::AF_UNIX {
+        return Peer::OfOtherKind;
+    }
     // A datagram may go elsewhere; and of a socket that listens, everybody may be at the other end.
     if !matches!(is(libc::SO_TYPE), libc::SOCK_STREAM | libc::SOCK_SEQPACKET)
-        || is(libc::SO_DOMAIN) != libc::AF_UNIX
         || is(libc::SO_ACCEPTCONN) != 0
     {
-        return None;
+        return Peer::Unknown;
     }
+    living_peer(socket).map_or(Peer::Unknown, Peer::Process)
+}
+
+fn living_peer(socket: BorrowedFd<'_>) -> Option<u32> {
     let process = option::<libc::c_int>(socket, SO_PEERPIDFD)?;
     // SAFETY: the call made the descriptor for its caller.
     let process = unsafe { OwnedFd::from_raw_fd(process) };

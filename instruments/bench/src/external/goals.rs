@@ -5,13 +5,19 @@ use crate::lane::results::Results;
 use crate::report::Goal;
 
 /// Cases, and how many times as fast as on ext4 they are to be at least.
-const AGAINST_EXT4: [(&str, f64); 10] = [
+const AGAINST_EXT4: [(&str, f64); 16] = [
     ("disk/sqlite-delete", 5.0),
     ("disk/sqlite-wal", 3.0),
     ("hdd/sqlite-delete", 30.0),
     ("hdd/sqlite-wal", 30.0),
     ("disk/pgbench-inside", 2.5),
     ("hdd/pgbench-inside", 10.0),
+    ("disk/pgbench-4-outside", 1.0),
+    ("hdd/pgbench-4-outside", 3.0),
+    ("disk/pgbench-16-outside", 1.0),
+    ("hdd/pgbench-16-outside", 3.0),
+    ("disk/redis-50-outside", 1.5),
+    ("hdd/redis-50-outside", 5.0),
     ("disk/git-commit", 3.0),
     ("hdd/git-commit", 3.0),
     ("disk/script", 3.0),

@@ -107,8 +107,9 @@ impl Arguments {
             cell.workload.prepare(&stand.files())?;
             for round in 0..form.rounds {
                 for side in turn(round, sides.len()) {
-                    let (outcome, after_seconds) = stand.turn(sides[side], &cell.workload)?;
-                    case.note(side, &outcome, "transaction", after_seconds)?;
+                    let (outcome, after_seconds) = stand.turn(sides[side], &cell)?;
+                    let class = if cell.name.starts_with("redis") { "set" } else { "transaction" };
+                    case.note(side, &outcome, class, after_seconds)?;
                 }
             }
             stand.clear()?;

@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::form::Form;
 use crate::sqlite_shell;
 use crate::workload::{
-    Commits, Inserts, Journal, Pgbench, Script, Workload, require_git, require_postgres,
-    require_script,
+    Commits, Inserts, Journal, Pgbench, Redis, Script, Workload, require_git, require_postgres,
+    require_redis, require_script,
 };
 
 /// How many transactions there are.
@@ -30,6 +30,7 @@ const INSERTS: Counts = Counts { full: 2000, fast: 1000, hdd: 200 };
 const COMMITS: Counts = Counts { full: 200, fast: 40, hdd: 10 };
 const CHANGES: Counts = Counts { full: 200, fast: 60, hdd: 20 };
 const PGBENCH_SECONDS: Counts = Counts { full: 10, fast: 3, hdd: 5 };
+const SETS: Counts = Counts { full: 50_000, fast: 20_000, hdd: 5000 };
 
 /// One case on one home.
 pub struct Cell {
@@ -37,6 +38,8 @@ pub struct Cell {
     pub name: &'static str,
     /// What is run.
     pub workload: Workload,
+    /// Its server alone is in the session.
+    pub clients_outside: bool,
 }
 
 /// A case: its name, what it needs, and how it is made.
@@ -44,38 +47,71 @@ struct Entry {
     name: &'static str,
     require: fn() -> Result<()>,
     make: fn(Form, Kind) -> Workload,
+    clients_outside: bool,
 }
 
-const ENTRIES: [Entry; 5] = [
+const ENTRIES: [Entry; 8] = [
     Entry {
         name: "sqlite-delete",
         require: sqlite_shell::require,
         make: |form, kind| inserts(Journal::Delete, form, kind),
+        clients_outside: false,
     },
     Entry {
         name: "sqlite-wal",
         require: sqlite_shell::require,
         make: |form, kind| inserts(Journal::Wal, form, kind),
+        clients_outside: false,
     },
     Entry {
         name: "git-commit",
         require: require_git,
         make: |form, kind| Workload::Commits(Commits { commits: COMMITS.of(form, kind) }),
+        clients_outside: false,
     },
     Entry {
         name: "script",
         require: require_script,
         make: |form, kind| Workload::Script(Script { changes: CHANGES.of(form, kind) }),
+        clients_outside: false,
     },
     Entry {
         name: "pgbench-inside",
         require: require_postgres,
+        make: |form, kind| pgbench(1, form, kind),
+        clients_outside: false,
+    },
+    Entry {
+        name: "pgbench-4-outside",
+        require: require_postgres,
+        make: |form, kind| pgbench(4, form, kind),
+        clients_outside: true,
+    },
+    Entry {
+        name: "pgbench-16-outside",
+        require: require_postgres,
+        make: |form, kind| pgbench(16, form, kind),
+        clients_outside: true,
+    },
+    Entry {
+        name: "redis-50-outside",
+        require: require_redis,
         make: |form, kind| {
-            let seconds = PGBENCH_SECONDS.of(form, kind);
-            Workload::Pgbench(Pgbench { clients: 1, scale: 1, seconds })
+            Workload::Redis(Redis {
+                requests: SETS.of(form, kind),
+                clients: 50,
+                append_fsync: "always".into(),
+                server_under: Vec::new(),
+            })
         },
+        clients_outside: true,
     },
 ];
+
+fn pgbench(clients: u32, form: Form, kind: Kind) -> Workload {
+    let seconds = PGBENCH_SECONDS.of(form, kind);
+    Workload::Pgbench(Pgbench { clients, scale: 1, seconds, server_under: Vec::new() })
+}
 
 fn inserts(journal: Journal, form: Form, kind: Kind) -> Workload {
     let transactions = INSERTS.of(form, kind);
@@ -93,7 +129,11 @@ pub fn cells(form: Form, kind: Kind, only: &[String], left_out: &mut Vec<String>
     let mut cells = Vec::new();
     for entry in ENTRIES.iter().filter(|entry| is_wanted(entry.name)) {
         match (entry.require)() {
-            Ok(()) => cells.push(Cell { name: entry.name, workload: (entry.make)(form, kind) }),
+            Ok(()) => cells.push(Cell {
+                name: entry.name,
+                workload: (entry.make)(form, kind),
+                clients_outside: entry.clients_outside,
+            }),
             Err(why) => left_out.push(format!("{kind}/{}: {why}", entry.name)),
         }
     }

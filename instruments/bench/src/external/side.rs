@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::home::Home;
+use super::plan::Cell;
 use crate::error::{Doing, Result};
 use crate::mount::require_program;
 use crate::stage::{Run, Served, load_by};
 use crate::workload::tree::{clear, sync};
-use crate::workload::{Outcome, Workload, postgres_owner};
+use crate::workload::{Outcome, Workload, command_under, postgres_owner};
 
 /// How long one load may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -91,13 +92,14 @@ impl<'a> Stand<'a> {
 
     /// One turn of one side, from nothing in memory, on prepared files that are as before afterwards. Only the load, and bringing home what it
     /// left, are at the home's pace: what it measured, and the seconds from its end until all was home.
-    pub fn turn(&self, side: Side, workload: &Workload) -> Result<(Outcome, f64)> {
+    pub fn turn(&self, side: Side, cell: &Cell) -> Result<(Outcome, f64)> {
+        let workload = &cell.workload;
         self.home.make_cold()?;
         let files = self.files();
         let measured = if side.is_weir() {
             let weir = self.mount(workload)?;
             let pace = self.home.pace()?;
-            let outcome = self.load(side, weir.mount().path(), workload)?;
+            let outcome = self.load(side, weir.mount().path(), cell)?;
             let start = Instant::now();
             weir.mount().sync()?;
             let after_seconds = start.elapsed().as_secs_f64();
@@ -106,7 +108,7 @@ impl<'a> Stand<'a> {
             (outcome, after_seconds)
         } else {
             let _pace = self.home.pace()?;
-            let outcome = self.load(side, &files, workload)?;
+            let outcome = self.load(side, &files, cell)?;
             let start = Instant::now();
             sync(&files)?;
             (outcome, start.elapsed().as_secs_f64())
@@ -138,19 +140,19 @@ impl<'a> Stand<'a> {
         )
     }
 
-    fn load(&self, side: Side, directory: &Path, workload: &Workload) -> Result<Outcome> {
-        let mut command = match side {
-            Side::Ext4 | Side::Fuse => Command::new(&self.own),
-            Side::Eatmydata => {
-                let mut command = Command::new("eatmydata");
-                command.arg(&self.own);
-                command
-            }
-            Side::External => {
-                let mut command = Command::new(self.weir);
-                command.args(["run", "--sync", "external", "--"]).arg(&self.own);
-                command
-            }
+    fn load(&self, side: Side, directory: &Path, cell: &Cell) -> Result<Outcome> {
+        let weir = self.weir.to_string_lossy();
+        let under: &[&str] = match side {
+            Side::Ext4 | Side::Fuse => &[],
+            Side::Eatmydata => &["eatmydata"],
+            Side::External => &[&weir, "run", "--sync", "external", "--"],
+        };
+        let under: Vec<String> = under.iter().map(|&word| word.to_owned()).collect();
+        let server_under =
+            cell.clients_outside.then(|| cell.workload.with_server_under(&under)).flatten();
+        let (mut command, workload) = match &server_under {
+            Some(workload) => (Command::new(&self.own), workload),
+            None => (command_under(&under, &self.own), &cell.workload),
         };
         load_by(command.arg("load").arg(directory), workload, LIMIT)
     }

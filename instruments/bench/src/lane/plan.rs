@@ -227,10 +227,21 @@ fn programs(form: Form, sources: &Path, cells: &mut Vec<Cell>) {
         push(format!("sqlite/{journal}"), "transaction", Figure::Rate, workload);
     }
     let seconds = form.program_seconds as u64 + 1;
-    let workload = Workload::Pgbench(Pgbench { clients: 4, scale: 5, seconds });
+    let workload =
+        Workload::Pgbench(Pgbench { clients: 4, scale: 5, seconds, server_under: Vec::new() });
     push("pgbench/4".into(), "transaction", Figure::Rate, workload);
     let requests = (60_000.0 * form.program_seconds) as u64;
-    push("redis/everysec".into(), "set", Figure::Rate, Workload::Redis(Redis { requests }));
+    push(
+        "redis/everysec".into(),
+        "set",
+        Figure::Rate,
+        Workload::Redis(Redis {
+            requests,
+            clients: 8,
+            append_fsync: "everysec".into(),
+            server_under: Vec::new(),
+        }),
+    );
     let workload = Workload::GitTree(GitTree { files: 4000, looks: 8 });
     push("git-status".into(), "job", Figure::Median, workload);
     let build = Build { archive: sources.to_owned(), trees: 1 };

@@ -199,7 +199,8 @@ fn sqlite(disk: Model, profile: &Profile, cells: &mut Vec<Cell>) {
 fn pgbench(disk: Model, profile: &Profile, cells: &mut Vec<Cell>) {
     for clients in CLIENTS {
         let seconds = profile.seconds as u64 + PGBENCH_SECONDS_MORE;
-        let workload = Workload::Pgbench(Pgbench { clients, scale: SCALE, seconds });
+        let workload =
+            Workload::Pgbench(Pgbench { clients, scale: SCALE, seconds, server_under: Vec::new() });
         let named = (format!("pgbench/{clients}"), format!("pgbench-{clients}"), 0);
         let seconds = seconds as f64;
         cells.push(Cell { seconds, ..cell(disk, profile, named, workload) });

@@ -1,6 +1,7 @@
 //! What every workload can do with its files.
 
 use std::path::Path;
+use std::process::Command;
 
 use super::outcome::Outcome;
 use crate::error::Result;
@@ -27,5 +28,17 @@ pub trait Job {
     /// that failed has no outcome; then prepare. Unless overridden, a run changes nothing.
     fn reset(&self, _home: &Path, _outcome: &Outcome) -> Result<()> {
         Ok(())
+    }
+}
+
+/// A program, run by another command unless that is empty.
+pub fn command_under(under: &[String], program: &Path) -> Command {
+    match under {
+        [] => Command::new(program),
+        [first, words @ ..] => {
+            let mut command = Command::new(first);
+            command.args(words).arg(program);
+            command
+        }
     }
 }

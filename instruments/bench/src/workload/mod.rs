@@ -54,6 +54,7 @@ pub use fio::{Engine, Fio, job as fio_job, require as require_fio};
 pub use git_tree::{GitTree, git, require as require_git, tree as git_tree, verify as verify_git};
 pub use inserts::{Inserts, Journal};
 pub use job::Job;
+pub use job::command_under;
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, Class, ClassOutcome, Outcome, Tally};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
@@ -143,6 +144,18 @@ impl Workload {
     /// Whether some of it is done by another user than the one who mounts.
     pub fn is_of_another_user(&self) -> bool {
         matches!(self, Workload::Pgbench(_) | Workload::Tpcc(_))
+    }
+
+    /// The same with its server run by this command, and its clients not; `None` if it has no server.
+    pub fn with_server_under(&self, command: &[String]) -> Option<Workload> {
+        let server_under = command.to_vec();
+        match self {
+            Workload::Redis(job) => Some(Workload::Redis(Redis { server_under, ..job.clone() })),
+            Workload::Pgbench(job) => {
+                Some(Workload::Pgbench(Pgbench { server_under, ..job.clone() }))
+            }
+            _ => None,
+        }
     }
 
     /// What its processes take of a contestant's memory, bytes, that is not to be counted on for files.

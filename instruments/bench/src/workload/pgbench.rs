@@ -28,6 +28,8 @@ pub struct Pgbench {
     pub scale: u32,
     /// For how long.
     pub seconds: u64,
+    /// The command that the server is run by; empty: itself.
+    pub server_under: Vec<String>,
 }
 
 impl Job for Pgbench {
@@ -45,7 +47,8 @@ impl Job for Pgbench {
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
         let postgres = Postgres::find()?;
-        let server = Server::start(&postgres, &clusters(directory).used(), "")?;
+        let cluster = clusters(directory).used();
+        let server = Server::start(&postgres, &cluster, "", &self.server_under)?;
         for warm in [
             "SELECT sum(abalance) FROM pgbench_accounts",
             "SET enable_seqscan = off; SELECT count(*) FROM pgbench_accounts WHERE aid > 0",

@@ -18,6 +18,7 @@ use nix::unistd::User;
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount::run;
+use crate::workload::job::command_under;
 use crate::workload::outcome::{Class, Tally};
 use crate::workload::tree::{remove, sync};
 
@@ -78,7 +79,7 @@ impl Clusters {
         let path = cluster.join("postgresql.conf");
         let text = fs::read_to_string(&path).doing("read", &path)?;
         fs::write(&path, text + SETTINGS + settings).doing("write", &path)?;
-        let server = Server::start(&postgres, &cluster, "-c fsync=off")?;
+        let server = Server::start(&postgres, &cluster, "-c fsync=off", &[])?;
         fill(&server)?;
         server.stop("fast")?;
         self.copy()
@@ -145,9 +146,24 @@ impl Postgres {
 
     /// One of its programs, as its user; nothing of this process's environment matters to it.
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.programs.join(program));
+        self.command_under(&[], program)
+    }
+
+    /// The same, by another command.
+    fn command_under(&self, under: &[String], program: &str) -> Command {
+        let program = self.programs.join(program);
+        let mut command = if under.is_empty() {
+            let mut command = Command::new(program);
+            command.uid(self.uid).gid(self.gid);
+            command
+        } else {
+            let mut command = command_under(under, Path::new("setpriv"));
+            let (user, group) = (self.uid.to_string(), self.gid.to_string());
+            command.args(["--reuid", &user, "--regid", &group, "--clear-groups"]).arg(program);
+            command
+        };
         // Its user need not be able to enter the present directory.
-        command.uid(self.uid).gid(self.gid).current_dir("/").env_clear().env("LC_ALL", "C");
+        command.current_dir("/").env_clear().env("LC_ALL", "C");
         command.env("PATH", "/usr/bin:/bin").env("PGUSER", USER).env("PGDATABASE", USER);
         // But for the library that this process itself runs with, and what it is told.
         command.envs(preloaded());
@@ -209,8 +225,13 @@ pub struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// Starts one on a cluster.
-    pub fn start(postgres: &'a Postgres, cluster: &Path, options: &str) -> Result<Server<'a>> {
+    /// Starts one on a cluster, by the command `under`, as this process's user, unless that is empty.
+    pub fn start(
+        postgres: &'a Postgres,
+        cluster: &Path,
+        options: &str,
+        under: &[String],
+    ) -> Result<Server<'a>> {
         let socket = format!("@weir-bench-{}", std::process::id());
         let log = cluster.join("server.log");
         let undo = {
@@ -218,7 +239,7 @@ impl<'a> Server<'a> {
             undo(move || drop(stop.output()))
         };
         let started = run(postgres
-            .command("pg_ctl")
+            .command_under(under, "pg_ctl")
             .args(["start", "--wait", "--silent", "--timeout=60", "-D"])
             .arg(cluster)
             .arg("-l")

@@ -1,25 +1,25 @@
-//! Redis with its append-only file, synced every second as it is by default, and redis-benchmark's SETs.
+//! Redis with its append-only file, synced every second as it is by default or before each answer, and redis-benchmark's SETs.
 //!
 //! What the server held when the load was over, by its own digest of all keys, is what a server that starts on the
 //! files at home must hold.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::{require_program, run};
 use crate::soon::soon;
-use crate::workload::job::Job;
+use crate::workload::job::{Job, command_under};
 use crate::workload::outcome::{ALL, ClassOutcome, Outcome};
 use crate::workload::tree::{remove, sync};
 
-/// Clients at once.
-const CLIENTS: u32 = 8;
 /// Bytes of a value.
 const VALUE_BYTES: u32 = 100;
 /// Keys.
@@ -34,6 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Redis {
     /// SETs.
     pub requests: u64,
+    /// Clients at once.
+    pub clients: u32,
+    /// When the file is synced: `everysec`, `always`.
+    pub append_fsync: String,
+    /// The command that the server is run by; empty: itself.
+    pub server_under: Vec<String>,
 }
 
 /// Fails, saying what to do, where there is no Redis.
@@ -56,12 +62,12 @@ impl Job for Redis {
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
-        let server = Server::start(&place(directory))?;
+        let server = Server::start(&place(directory), &self.append_fsync, &self.server_under)?;
         let start = Instant::now();
         let said = run(Command::new("redis-benchmark")
             .arg("-s")
             .arg(&server.socket)
-            .args(["-t", "set", "--csv", "-c", &CLIENTS.to_string()])
+            .args(["-t", "set", "--csv", "-c", &self.clients.to_string()])
             .args(["-n", &self.requests.to_string(), "-d", &VALUE_BYTES.to_string()])
             .args(["-r", &KEYS.to_string()]))?;
         let seconds = start.elapsed().as_secs_f64();
@@ -73,7 +79,7 @@ impl Job for Redis {
     }
 
     fn verify(&self, home: &Path, outcome: &Outcome) -> Result<()> {
-        let server = Server::start(&place(home))?;
+        let server = Server::start(&place(home), &self.append_fsync, &[])?;
         let digest = server.digest()?;
         server.end()?;
         if digest == outcome.done {
@@ -125,13 +131,16 @@ struct Server {
 }
 
 impl Server {
-    fn start(directory: &Path) -> Result<Server> {
+    fn start(directory: &Path, append_fsync: &str, under: &[String]) -> Result<Server> {
         let socket =
             std::env::temp_dir().join(format!("weir-bench-redis-socket-{}", std::process::id()));
         let program = Path::new("redis-server");
-        let child = Command::new(program)
+        let mut command = command_under(under, program);
+        let child = command
+            // With whatever it is run by.
+            .process_group(0)
             .args(["--port", "0", "--save", "", "--appendonly", "yes", "--loglevel", "warning"])
-            .args(["--appendfsync", "everysec", "--enable-debug-command", "local", "--dir"])
+            .args(["--appendfsync", append_fsync, "--enable-debug-command", "local", "--dir"])
             .arg(directory)
             .arg("--unixsocket")
             .arg(&socket)
@@ -193,7 +202,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Already over unless something failed.
-        let _ = self.child.kill();
+        if let Ok(None) = self.child.try_wait() {
+            let group = Pid::from_child(&self.child);
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = self.child.wait();
         let _ = fs::remove_file(&self.socket);
     }
@@ -221,11 +233,16 @@ mod tests {
         if require().is_err() {
             return;
         }
-        let workload = Workload::Redis(Redis { requests: 500 });
+        let workload = Workload::Redis(Redis {
+            requests: 500,
+            clients: 8,
+            append_fsync: "always".into(),
+            server_under: vec!["env".into()],
+        });
         let home = Scratch::new(&workload);
         let outcome = workload.run(&home).unwrap();
         workload.verify(&home, &outcome).unwrap();
-        let server = Server::start(&place(&home)).unwrap();
+        let server = Server::start(&place(&home), "everysec", &[]).unwrap();
         server.ask(&["SET", "another", "value"]).unwrap();
         server.end().unwrap();
         assert_different(workload.verify(&home, &outcome), "have the digest");

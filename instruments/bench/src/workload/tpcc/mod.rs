@@ -106,7 +106,7 @@ impl Job for Tpcc {
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
         let postgres = Postgres::find()?;
-        let server = Server::start(&postgres, &clusters(directory).used(), "")?;
+        let server = Server::start(&postgres, &clusters(directory).used(), "", &[])?;
         // Of two that wait for each other one is rolled back, and tried again.
         let mut arguments = vec!["--max-tries=10".to_owned()];
         for (name, value) in self.numbers() {
