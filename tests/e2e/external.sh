@@ -263,7 +263,7 @@ every-write)
     mkdir "$WORK/other" "$WORK/unused"
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
     mount_weir_foreground "$WORK/other" "$WORK/unused" "${COMMIT[@]}"
-    "$WEIR" run --sync every-write -- sh -c "echo text >$MNT/f; sleep 2; echo more >$MNT/f; echo seen" >"$WORK/said" &
+    "$WEIR" run --sync every-write -- sh -c "echo text >$MNT/f; sleep 2; echo more >$MNT/f; sync; echo seen" >"$WORK/said" &
     runner=$!
     soon promised || fail "nothing was promised"
     "$WEIR" status "$MNT" >"$WORK/status"

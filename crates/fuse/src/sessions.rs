@@ -170,9 +170,16 @@ impl Sessions {
         let syncs = kind == (Kind::Write { written_back: false, syncs: true });
         // The kernel itself writes pages back that were changed by mappings; whose they are is not known.
         if matches!(kind, Kind::Write { written_back: true, .. }) {
+            all.iter().for_each(|session| session.promises.note_change());
             return Verdict::counts(counts(&all));
         }
-        match self.standing(thread) {
+        let standing = self.standing(thread);
+        match &standing {
+            Some(Standing::Member(session)) if is_change => session.promises.note_change(),
+            None if is_change => all.iter().for_each(|session| session.promises.note_change()),
+            _ => {}
+        }
+        match standing {
             Some(Standing::Exempt) => Verdict::Nothing,
             Some(Standing::Member(session)) if kind == Kind::Sync => Verdict::Promise(session),
             Some(Standing::Member(session)) => {
@@ -335,7 +342,8 @@ mod tests {
         assert!(matches!(sessions.standing(supervisor), Some(Standing::Exempt)));
         let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
         assert!(Arc::ptr_eq(&of, &session));
-        assert!(matches!(sessions.judge(outsider, || Kind::Look), Verdict::Nothing));
+        assert!(matches!(sessions.judge(outsider, || Kind::Change), Verdict::Nothing));
+        assert!(!session.promises.has_changes());
         session.promise();
         assert!(matches!(sessions.judge(member.id(), || Kind::Look), Verdict::Nothing));
         assert!(matches!(sessions.judge(member.id(), || Kind::Change), Verdict::Nothing));
@@ -345,6 +353,7 @@ mod tests {
             assert_eq!(pending.len(), 1);
             assert!(matches!(sessions.judge(thread, || Kind::Change), Verdict::Waits(_)));
         }
+        assert!(session.promises.has_changes());
         let Verdict::Waits(pending) = sessions.judge(outsider, || Kind::Look) else { panic!() };
         // What is promised while the commit is under way is not covered.
         session.promise();

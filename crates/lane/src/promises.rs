@@ -52,6 +52,8 @@ impl Made {
 struct Shared {
     made: [AtomicU64; 2],
     durable: [AtomicU64; 2],
+    /// Not zero: members have changed the mount, or may have. By the daemon.
+    changed: AtomicU64,
 }
 
 /// The counts of one session on one mount.
@@ -93,6 +95,19 @@ impl Promises {
         self.shared().made[self.side as usize].fetch_add(1, Ordering::SeqCst);
     }
 
+    /// A member is about to change the mount.
+    pub fn note_change(&self) {
+        let changed = &self.shared().changed;
+        if changed.load(Ordering::SeqCst) == 0 {
+            changed.store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether members may have changed the mount since the daemon counts.
+    pub fn has_changes(&self) -> bool {
+        self.shared().changed.load(Ordering::SeqCst) != 0
+    }
+
     /// The promises made so far.
     pub fn made(&self) -> Made {
         read(&self.shared().made)
@@ -127,6 +142,9 @@ mod tests {
         let (daemon, fd) = Promises::create().unwrap();
         let supervisor = Promises::open(&fd).unwrap();
         assert!(!daemon.is_pending());
+        assert!(!supervisor.has_changes());
+        daemon.note_change();
+        assert!(supervisor.has_changes());
         daemon.promise();
         supervisor.promise();
         let begun = supervisor.made();

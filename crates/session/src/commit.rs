@@ -194,6 +194,13 @@ impl Commits {
             .is_some_and(|joined| !has_hung_up(&joined.connection) || joined.promises.is_pending())
     }
 
+    /// Whether the session may have changed the mount with this device.
+    pub(crate) fn may_have_changed(&self, device: Device) -> bool {
+        let state = self.lock();
+        let joined = state.joined.iter().find(|joined| joined.mount.device == device);
+        joined.is_none_or(|joined| joined.promises.has_changes())
+    }
+
     /// Promises that everything changed on the mounts so far will be durable before anybody outside notices.
     pub(crate) fn promise(&self, mounts: Vec<Ordered>) {
         let mut state = self.lock();

@@ -270,7 +270,10 @@ impl CallReceiver {
             }
             Call::WriteOut { .. } => self.listener.pass(&stopped),
             Call::SyncAll => {
-                let mounts = self.mounts.ordered();
+                // What others have changed there it does not cover on a FUSE mount.
+                let commits = &self.session.commits;
+                let mut mounts = self.mounts.ordered();
+                mounts.retain(|mount| commits.may_have_changed(mount.device));
                 if !mounts.is_empty() {
                     self.session.commits.promise(mounts);
                 }
