@@ -5,8 +5,8 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. Without a session and with their syncs taken away, the same observer finds that something is lost.
-# cases: ways promises synchronous outsiders outcomes every-write counter counter-cut sqlite failure script pipe keys redis status broken
-# long-cases: script-cut pipe-cut keys-cut redis-cut status-cut
+# cases: ways promises synchronous outsiders outcomes every-write counter counter-cut sqlite failure script pipe keys redis postgres status broken
+# long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -47,15 +47,33 @@ watch() {
     shift
     need_command python3
     if [ "$load" = redis ]; then need_command redis-server; fi
+    if [ "$load" = postgres ]; then
+        prepare_cluster
+        cp -a "$WORK/cluster" "$SRC/data"
+        sync -f "$SRC/data"
+    else
+        mkdir "$SRC/data"
+        sync "$SRC/data"
+    fi
     rm -f "$WORK/seen"
-    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M 2>>"$DAEMON_LOG"
-    mkdir "$MNT/data"
-    sync "$MNT/data"
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M --allow-other 2>>"$DAEMON_LOG"
     python3 "$OBSERVED" observe "$load" "$MNT/data" "$WORK/seen" "$@" 2>"$WORK/said" &
     observer=$!
     soon filled_or_ended "$WORK/seen" "$observer" || fail "$load: the observer sees nothing"
     [ -s "$WORK/seen" ] || fail "$load: the observer has ended: $(cat "$WORK/said")"
     sleep "0.$(printf %03d $((RANDOM % 400)))"
+}
+
+prepare_cluster() {
+    need_command setpriv
+    PROGRAMS=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -1)
+    export PROGRAMS
+    [ -n "$PROGRAMS" ] || skip "PostgreSQL is not installed: run 'make setup'"
+    id postgres >/dev/null 2>&1 || skip "there is no user postgres"
+    [ ! -e "$WORK/cluster" ] || return 0
+    mkdir "$WORK/cluster"
+    chown postgres:postgres "$WORK/cluster"
+    python3 "$OBSERVED" prepare postgres "$WORK/cluster"
 }
 
 filled_or_ended() { [ -s "$1" ] || ended "$2"; }
@@ -384,7 +402,7 @@ failure)
     ! pgrep -f "sleep 4321$" >/dev/null || fail "the session lives on"
     umount_weir "$MNT"
     ;;
-script | pipe | keys | redis | status)
+script | pipe | keys | redis | postgres | status)
     rounds=${WEIR_ROUNDS:-10}
     if [ -n "$LONG" ]; then rounds=${WEIR_ROUNDS:-200}; fi
     seen_all=0
@@ -420,7 +438,7 @@ broken)
     # So that a kill loses little, and not all.
     COMMIT=(--order all --commit 100ms)
     cc -shared -fPIC -o "$WORK/no_sync.so" "$SUPPORT/no_sync.c"
-    for load in script pipe keys redis status; do
+    for load in script pipe keys redis postgres status; do
         for round in {1..200}; do
             status=0
             watch "$load" timeout -s KILL 60 env "LD_PRELOAD=$WORK/no_sync.so"

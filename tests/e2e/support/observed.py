@@ -7,6 +7,8 @@
         prints how much was seen; exit status 3, with a sentence, if what is in DIRECTORY does not explain it
     observed.py load NAME DIRECTORY
         the program of a load
+    observed.py prepare postgres DIRECTORY
+        makes what the load begins with
 
 A load counts. What is seen is a line with the name of a counter and a number, noted after it was seen: from then on the counter must not be below
 that. The loads:
@@ -15,10 +17,12 @@ that. The loads:
     pipe    a parent that reads its child's pipe and prints; the child alone writes and syncs
     keys    a key-value server over TCP, with clients outside the session
     redis   Redis with appendfsync always, with clients outside
+    postgres  PostgreSQL, with psql outside; DIRECTORY is a cluster with the table of `prepare`, and PostgreSQL's programs are in $PROGRAMS
     status  a program for each number, whose exit status is seen
 """
 
 import os
+import re
 import select
 import socket
 import subprocess
@@ -204,6 +208,79 @@ def observe_redis(seen, path, directory, command):
     observe_server(seen, program, connect)
 
 
+def as_postgres(program, *words):
+    return ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", f"{os.environ['PROGRAMS']}/{program}", *words]
+
+
+def single(directory, sql):
+    """What a server without clients says to a line."""
+    command = as_postgres("postgres", "--single", "-c", "log_min_messages=error", "-D", directory, "postgres")
+    done = subprocess.run(command, input=sql.encode() + b"\n", stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", check=False)
+    if done.returncode != 0:
+        not_explained(f"PostgreSQL cannot open {directory}: {done.stderr.decode()[-300:]}")
+    return done.stdout.decode()
+
+
+def prepare_postgres(directory):
+    command = as_postgres("initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D", directory)
+    subprocess.run(command, stdout=subprocess.DEVNULL, cwd="/", check=True)
+    with open(directory + "/postgresql.conf", "a", encoding="utf-8") as settings:
+        settings.write("listen_addresses = ''\nshared_buffers = 8MB\nmax_connections = 20\nmax_wal_size = 64MB\n")
+    single(directory, "CREATE TABLE seen (own int, number int);")
+
+
+def postgres_client(seen, socket_name, over, own):
+    """As `client`."""
+    command = ["psql", "-qAtX", "-h", socket_name, "-U", "postgres", "-d", "postgres"]
+    until = time.monotonic() + PATIENCE_S
+    while not over.is_set() and time.monotonic() < until:
+        shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+
+        def ask(sql, shell=shell):
+            shell.stdin.write(sql.encode() + b"\n")
+            return shell.stdout.readline()
+
+        number = 0
+        try:
+            while True:
+                number += 1
+                if ask(f"INSERT INTO seen VALUES ({own}, {number}) RETURNING number;") != b"%d\n" % number:
+                    break
+                seen.note(f"key-{own}", number)
+                if number % 3 == 0:
+                    other = (own + number) % CLIENTS
+                    value = ask(f"SELECT coalesce(max(number), 0) FROM seen WHERE own = {other};")
+                    if value.endswith(b"\n"):
+                        seen.note(f"key-{other}", value)
+        except BrokenPipeError:
+            pass
+        shell.kill()
+        shell.wait()
+        if number > 1:
+            over.set()
+        # Otherwise it does not listen yet.
+        time.sleep(0.05)
+
+
+def observe_postgres(seen, directory, command):
+    socket_name = f"@weir-observed-{os.getpid()}"
+    server = as_postgres("postgres", "-D", directory, "-k", socket_name)
+    program = subprocess.Popen([*command, *server], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+    over = threading.Event()
+    clients = [threading.Thread(target=postgres_client, args=(seen, socket_name, over, own)) for own in range(CLIENTS)]
+    for one in clients:
+        one.start()
+    for one in clients:
+        one.join()
+    # An immediate stop.
+    subprocess.run(["pkill", "-QUIT", "-f", f"{socket_name}$"], check=False)
+    try:
+        program.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        subprocess.run(["pkill", "-KILL", "-f", f"{socket_name}$"], check=False)
+        program.wait()
+
+
 def observe(load, directory, seen_at, command):
     seen = Seen(seen_at)
     if load == "script":
@@ -214,6 +291,8 @@ def observe(load, directory, seen_at, command):
         observe_keys(seen, [*command, sys.executable, __file__, "load", load, directory])
     elif load == "redis":
         observe_redis(seen, seen_at + ".socket", directory, command)
+    elif load == "postgres":
+        observe_postgres(seen, directory, command)
     elif load == "status":
         observe_status(seen, directory, command)
     else:
@@ -301,6 +380,12 @@ def check_redis(directory):
     return values
 
 
+def check_postgres(directory):
+    said = single(directory, "SELECT own, max(number) AS number FROM seen GROUP BY own;")
+    numbers = [int(number) for number in re.findall(r'(?:own|number) = "(\d+)"', said)]
+    return {f"key-{own}": number for own, number in zip(numbers[::2], numbers[1::2])}
+
+
 def check(load, directory, seen_at):
     seen = {}
     for line in content(seen_at).decode().splitlines():
@@ -315,6 +400,8 @@ def check(load, directory, seen_at):
     elif load == "keys":
         lines = content(directory + "/log").decode().split("\n")[:-1]
         kept = {key: int(number) for key, number in (line.split() for line in lines)}
+    elif load == "postgres":
+        kept = check_postgres(directory)
     else:
         kept = check_redis(directory)
     for counter, number in seen.items():
@@ -327,6 +414,8 @@ def main():
     what, load, directory, *rest = sys.argv[1:]
     if what == "observe":
         observe(load, directory, rest[0], rest[1:])
+    elif what == "prepare":
+        prepare_postgres(directory)
     elif what == "check":
         check(load, directory, rest[0])
     else:
