@@ -226,6 +226,20 @@ outcomes)
     expect_equal "output" "$(external -- sh -c "(exec >/dev/null 2>&1 </dev/null; sleep 3; echo late >$MNT/late; sync; touch $WORK/late) & echo now")" now
     [ $((SECONDS - begun)) -lt 3 ] || fail "the command waited for a process in the background"
     soon exists "$WORK/late" || fail "the process in the background did not go on"
+    # What is written by the lane would have no place in the order yet.
+    lane_writes() {
+        "$@" "$WEIR" run --report-json --report="$WORK/lane.json" -- python3 -c '
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for number in range(3000):
+    os.pwrite(fd, b"x" * 64, 64 * number)
+os.fsync(fd)' "$MNT/lane"
+        reported "$WORK/lane.json" lane.writes
+    }
+    if [ -e "$(dirname "$WEIR")/libweir_preload.so" ]; then
+        expect_equal "writes by the lane in a session" "$(lane_writes external --)" 0
+        [ "$(lane_writes env)" -gt 0 ] || fail "without a session nothing was written by the lane"
+    fi
     # io_uring would pass the fence.
     expect_equal "io_uring_setup" "$(external -- python3 -c '
 import ctypes

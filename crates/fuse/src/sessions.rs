@@ -152,6 +152,12 @@ impl Sessions {
         self.all().into_iter().map(status).collect()
     }
 
+    /// Whether a thread is a member of a session, or may be.
+    pub(crate) fn may_be_member(&self, thread: u32) -> bool {
+        self.are_there.load(Ordering::SeqCst)
+            && matches!(self.standing(thread), Some(Standing::Member(_)) | None)
+    }
+
     /// What the sessions mean for a request of `thread`, a number of the daemon's PID namespace, or 0. `kind` is asked for if there are any.
     pub(crate) fn judge(&self, thread: u32, kind: impl FnOnce() -> Kind) -> Verdict {
         if !self.are_there.load(Ordering::SeqCst) {
@@ -342,6 +348,7 @@ mod tests {
         assert!(matches!(sessions.standing(supervisor), Some(Standing::Exempt)));
         let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
         assert!(Arc::ptr_eq(&of, &session));
+        assert!(sessions.may_be_member(member.id()) && !sessions.may_be_member(outsider));
         assert!(matches!(sessions.judge(outsider, || Kind::Change), Verdict::Nothing));
         assert!(!session.promises.has_changes());
         session.promise();

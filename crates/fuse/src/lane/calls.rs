@@ -33,6 +33,10 @@ impl FileSystem {
         if ![FIND, ATTACH, LEAVE].contains(&command) {
             return done(Err(Errno::ENOTTY));
         }
+        // What is posted has no place in the mount's order before it is applied, and a sync in a session does not wait for that.
+        if command != LEAVE && self.sessions.may_be_member(caller.pid) {
+            return done(Err(Errno::EPERM));
+        }
         let open = match self.open_file(handle) {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
