@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. Without a session and with their syncs taken away, the same observer finds that something is lost.
-# cases: ways promises synchronous outsiders outcomes every-write counter counter-cut sqlite failure script pipe keys redis postgres status broken
+# cases: ways promises synchronous outsiders no-end inside outcomes every-write counter counter-cut sqlite failure script pipe keys redis postgres status broken
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -104,7 +104,7 @@ ways)
         peer=()
         expected=0
         case $way in
-        *tcp | *connection* | connect | uncork | *datagram_elsewhere | *unix_socket | *another_program | *pipe_out) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
+        *tcp | *connection* | connect | uncork | *datagram_elsewhere | *unix_socket | *another_program | *pipe_out | *passed_out) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
         local_server) expected=1 ;; # Its first three calls can be noticed.
         esac
         rm -rf "$WORK/outside"/*
@@ -194,6 +194,42 @@ outsiders)
         [ -s "$WORK/looked" ] || fail "$look: nothing was seen"
         expect_equal "$look: what was there is kept" "$(cat "$SRC/new" 2>/dev/null)" text
         rm -rf "${SRC:?}"/*
+    done
+    ;;
+no-end)
+    # Who looks while a session goes on syncing waits for a commit or two, however long that takes, and not for the session's end.
+    start_disk hdd 512M ext4
+    mount "$DISK_DEVICE" "$SRC"
+    for mode in external every-write; do
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M -o attr_timeout=0 2>>"$DAEMON_LOG"
+        timeout -s KILL 60 "$WEIR" run --sync "$mode" -- python3 "$LEAVING" sync-on "$MNT/file" >"$WORK/said" 2>&1 &
+        runner=$!
+        soon promised || fail "$mode: nothing was promised"
+        sleep 1
+        begun=$SECONDS
+        for _ in {1..5}; do stat "$MNT/file" >"$WORK/looked"; done
+        [ $((SECONDS - begun)) -lt 20 ] || fail "$mode: five looks took $((SECONDS - begun)) s"
+        ended "$runner" && fail "$mode: the program has ended: $(cat "$WORK/said")"
+        pkill -9 -f "sync-on $MNT/file" || true
+        wait "$runner" || true
+        kill_daemon
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+    done
+    umount_soon "$SRC"
+    stop_disk
+    ;;
+inside)
+    # A daemon in a session: its syncs are done, and nobody waits for what cannot come.
+    mkdir "$WORK/inner" "$WORK/there"
+    for mode in external every-write; do
+        begun=$SECONDS
+        # shellcheck disable=SC2016
+        timeout -s KILL 60 "$WEIR" run --sync "$mode" --report="$WORK/report.json" -- sh -c '"$0" mount "$1" "$2" --order all &&
+            echo text >"$2/file" && sync "$2/file" && echo seen && "$0" umount "$2"' "$WEIR" "$WORK/inner" "$WORK/there" >"$WORK/said"
+        [ $((SECONDS - begun)) -lt 20 ] || fail "$mode: it took $((SECONDS - begun)) s"
+        expect_equal "$mode: what was said" "$(cat "$WORK/said")" seen
+        expect_equal "$mode: the file" "$(cat "$WORK/inner/file")" text
+        grep -q "its daemon is in the session" "$WORK/report.json" || fail "$mode: the report does not say why: $(cat "$WORK/report.json")"
     done
     ;;
 outcomes)

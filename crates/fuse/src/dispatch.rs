@@ -11,7 +11,7 @@ use crate::inode::NodeId;
 use crate::listings::{Position, Reader};
 use crate::ops::names::{Found, Place};
 use crate::ops::open::Opened;
-use crate::reply::Reply;
+use crate::reply::{Answers, Reply};
 use crate::sessions::{Kind, Pending, Verdict};
 use crate::transport::WRITE_BYTES_MAX;
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
@@ -48,6 +48,10 @@ fn in_session(
             }
             reply.before(move || sessions.iter().for_each(|session| session.promise()));
         }
+        Verdict::Commits => {
+            let fs = Arc::clone(fs);
+            reply = reply.through(|to| Arc::new(AfterCommit { fs, to }));
+        }
         Verdict::Waits(pending) => {
             let (kept, of) = (request.keep(), Arc::clone(fs));
             return fs.commit(move |committed| {
@@ -55,12 +59,35 @@ fn in_session(
                     return reply.send(Err(errno));
                 }
                 pending.iter().for_each(Pending::is_durable);
-                // It was parsed before.
+                // It was parsed before. Until it is looked at again, nothing more is promised.
                 dispatch(&of, &kept.request(), reply);
+                drop(pending);
             });
         }
     }
     Call { fs, request, reply }.run(operation);
+}
+
+/// Gives answers on when what they say is durable.
+struct AfterCommit {
+    fs: Arc<FileSystem>,
+    to: Arc<dyn Answers>,
+}
+
+impl Answers for AfterCommit {
+    fn answer(&self, slot: u32, unique: u64, result: Result<Body, Errno>) {
+        let to = Arc::clone(&self.to);
+        if result.is_err() {
+            return to.answer(slot, unique, result);
+        }
+        self.fs.commit(move |committed| {
+            to.answer(slot, unique, committed.and(result));
+        });
+    }
+
+    fn done(&self, slot: u32, unique: u64) {
+        self.to.done(slot, unique);
+    }
 }
 
 /// A request, and its reply.

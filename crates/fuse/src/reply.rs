@@ -32,6 +32,15 @@ impl Reply {
         Reply { to, slot, unique, sent: false, before: SmallVec::new() }
     }
 
+    /// Has the answer, whichever it is, go through something that gives it on: see [`Answers`].
+    pub(crate) fn through(
+        mut self,
+        make: impl FnOnce(Arc<dyn Answers>) -> Arc<dyn Answers>,
+    ) -> Reply {
+        self.to = make(Arc::clone(&self.to));
+        self
+    }
+
     /// Has something done just before the answer is sent, whichever it is.
     pub(crate) fn before(&mut self, answer: impl FnOnce() + Send + 'static) {
         self.before.push(Box::new(answer));

@@ -310,6 +310,11 @@ impl Observer {
         if supervisor == 0 {
             return Err(io::Error::other("the session is in another PID namespace"));
         }
+        // Members are found by their numbers in /proc.
+        let own = std::fs::read_link("/proc/self")?;
+        if own != Path::new(&std::process::id().to_string()) {
+            return Err(io::Error::other("the daemon's /proc is of another PID namespace"));
+        }
         let (session, memory) = self.0.sessions.add(supervisor, every_change)?;
         Ok((SessionOfPrograms { fs: Arc::clone(&self.0), session }, memory))
     }

@@ -68,14 +68,22 @@ pub(crate) enum Verdict {
     Promise(Arc<Session>),
     /// A change: these sessions count it as a promise before it is answered. If it is a write that syncs, it does not wait for that.
     Counts(Vec<Arc<Session>>),
+    /// A change that is to be durable before it is answered.
+    Commits,
     /// It waits until this is durable.
     Waits(Vec<Pending>),
 }
 
-/// What was promised to a session, and is not durable.
+/// What was promised to a session, and is not durable. As long as this lives no more is promised: who waits is not overtaken.
 pub(crate) struct Pending {
     session: Arc<Session>,
     made: Made,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.session.promises.end_wait();
+    }
 }
 
 struct Known {
@@ -99,8 +107,12 @@ impl Session {
     }
 
     fn pending(self: &Arc<Session>) -> Option<Pending> {
-        let made = self.promises.made();
-        self.promises.is_pending().then(|| Pending { session: Arc::clone(self), made })
+        if !self.promises.is_pending() {
+            return None;
+        }
+        // First: what is promised afterwards is little.
+        self.promises.begin_wait();
+        Some(Pending { session: Arc::clone(self), made: self.promises.made() })
     }
 }
 
@@ -187,14 +199,22 @@ impl Sessions {
         }
         match standing {
             Some(Standing::Exempt) => Verdict::Nothing,
-            Some(Standing::Member(session)) if kind == Kind::Sync => Verdict::Promise(session),
+            Some(Standing::Member(session)) if kind == Kind::Sync => {
+                match session.promises.is_waited_for() {
+                    true => Verdict::Nothing,
+                    false => Verdict::Promise(session),
+                }
+            }
             Some(Standing::Member(session)) => {
                 // What was promised to other sessions is not this one's.
                 let others = all.iter().filter(|other| !Arc::ptr_eq(other, &session));
                 let waits = Verdict::waits(kind, others);
                 match waits {
                     Verdict::Nothing if syncs || is_change && session.every_change => {
-                        Verdict::Counts(vec![session])
+                        match session.promises.is_waited_for() {
+                            true => Verdict::Commits,
+                            false => Verdict::Counts(vec![session]),
+                        }
                     }
                     verdict => verdict,
                 }
@@ -362,12 +382,17 @@ mod tests {
         }
         assert!(session.promises.has_changes());
         let Verdict::Waits(pending) = sessions.judge(outsider, || Kind::Look) else { panic!() };
+        // Nothing more is promised.
+        assert!(matches!(sessions.judge(member.id(), || Kind::Sync), Verdict::Nothing));
         // What is promised while the commit is under way is not covered.
         session.promise();
         pending[0].is_durable();
+        drop(pending);
         let Verdict::Waits(pending) = sessions.judge(outsider, || Kind::Look) else { panic!() };
         pending[0].is_durable();
+        drop(pending);
         assert!(matches!(sessions.judge(outsider, || Kind::Look), Verdict::Nothing));
+        assert!(matches!(sessions.judge(member.id(), || Kind::Sync), Verdict::Promise(_)));
         end(member);
     }
 
@@ -382,6 +407,12 @@ mod tests {
         assert!(Arc::ptr_eq(&counting[0], &session));
         assert!(matches!(sessions.judge(member.id(), || Kind::Look), Verdict::Nothing));
         assert!(matches!(sessions.judge(1, || Kind::Change), Verdict::Nothing));
+        session.promise();
+        let Verdict::Waits(pending) = sessions.judge(1, || Kind::Look) else { panic!() };
+        assert!(matches!(sessions.judge(member.id(), || Kind::Change), Verdict::Commits));
+        pending[0].is_durable();
+        drop(pending);
+        let Verdict::Counts(_) = sessions.judge(member.id(), || Kind::Change) else { panic!() };
         // Whose it is cannot be found out.
         assert!(matches!(sessions.judge(0, || Kind::Change), Verdict::Counts(_)));
         end(member);

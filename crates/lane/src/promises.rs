@@ -54,6 +54,8 @@ struct Shared {
     durable: [AtomicU64; 2],
     /// Not zero: members have changed the mount, or may have. By the daemon.
     changed: AtomicU64,
+    /// How many outsiders wait. By the daemon.
+    waiting: AtomicU64,
 }
 
 /// The counts of one session on one mount.
@@ -108,6 +110,21 @@ impl Promises {
         self.shared().changed.load(Ordering::SeqCst) != 0
     }
 
+    /// Somebody outside begins to wait for what was promised. No more is to be promised until he need not: he would wait for that, too.
+    pub fn begin_wait(&self) {
+        self.shared().waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// He need not any more.
+    pub fn end_wait(&self) {
+        self.shared().waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether somebody waits.
+    pub fn is_waited_for(&self) -> bool {
+        self.shared().waiting.load(Ordering::SeqCst) != 0
+    }
+
     /// The promises made so far.
     pub fn made(&self) -> Made {
         read(&self.shared().made)
@@ -145,6 +162,10 @@ mod tests {
         assert!(!supervisor.has_changes());
         daemon.note_change();
         assert!(supervisor.has_changes());
+        daemon.begin_wait();
+        assert!(supervisor.is_waited_for());
+        daemon.end_wait();
+        assert!(!supervisor.is_waited_for());
         daemon.promise();
         supervisor.promise();
         let begun = supervisor.made();

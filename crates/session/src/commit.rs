@@ -194,6 +194,11 @@ impl Commits {
             .is_some_and(|joined| !has_hung_up(&joined.connection) || joined.promises.is_pending())
     }
 
+    /// Whether somebody outside waits for what was promised on a mount, so that no more is to be.
+    pub(crate) fn is_waited_for(&self, mount: &Ordered) -> bool {
+        self.lock().joined(mount).is_some_and(|joined| joined.promises.is_waited_for())
+    }
+
     /// Whether the session may have changed the mount with this device.
     pub(crate) fn may_have_changed(&self, device: Device) -> bool {
         let state = self.lock();

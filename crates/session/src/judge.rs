@@ -26,6 +26,15 @@ const OUTSIDE_MAX: usize = 1 << 12;
 const ANCESTORS_MAX: usize = 4096;
 /// null, zero, full, random and urandom (linux/devices.txt): nobody reads there what was written.
 const NOBODY_READS: [Device; 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
+/// Files without a type that nobody outside sees, unless he has the descriptor (proc_pid_fd(5)). An answer to fanotify(7), for example, is seen.
+const HARMLESS: [&str; 6] = [
+    "anon_inode:[eventfd]",
+    "anon_inode:[eventpoll]",
+    "anon_inode:[timerfd]",
+    "anon_inode:[signalfd]",
+    "anon_inode:inotify",
+    "anon_inode:[pidfd]",
+];
 /// Offset of `msg_controllen` in `struct msghdr`.
 const CONTROL_BYTES: u64 = 40;
 
@@ -42,6 +51,8 @@ pub(crate) struct Judge {
     outside: RefCell<HashSet<(Device, u64)>>,
     /// A member has sent descriptors out: a socket of a member may be in other hands.
     has_passed_descriptors: bool,
+    /// Descriptors without a file came from outside, or were passed there: all of them have one number.
+    anonymous_are_outside: bool,
 }
 
 impl Judge {
@@ -49,7 +60,12 @@ impl Judge {
     pub(crate) fn new() -> io::Result<Judge> {
         let own = Task(std::process::id());
         let inherited = own.descriptors(0, u32::MAX)?;
+        // Those of this process itself are closed on execve(2).
+        let is_anonymous = |(fd, place): &(i32, Place)| {
+            place.kind == FileType::Unknown && !own.closes_on_exec(*fd).unwrap_or(false)
+        };
         Ok(Judge {
+            anonymous_are_outside: inherited.iter().any(is_anonymous),
             supervisor: own.0,
             pipes: HashSet::new(),
             inherited: inherited
@@ -94,6 +110,7 @@ impl Judge {
     fn trust_no_descriptor(&mut self) {
         self.pipes.clear();
         self.has_passed_descriptors = true;
+        self.anonymous_are_outside = true;
     }
 
     /// Whether what is moved to a descriptor leaves, if its file is on no mount with promises.
@@ -156,8 +173,10 @@ impl Judge {
                     && self.is_between_members(task, fd, number)?
             }
             FileType::CharacterDevice => NOBODY_READS.contains(&place.represents),
-            // What has no type is no file: an eventfd, an epoll, a timerfd. They all have one inode.
-            FileType::Unknown => !self.inherited.contains(&(place.device, place.inode)),
+            // What has no type is no file: an eventfd, an epoll, a timerfd.
+            FileType::Unknown => {
+                !self.anonymous_are_outside && HARMLESS.contains(&task.link(fd)?.as_str())
+            }
             _ => false,
         })
     }

@@ -5,12 +5,10 @@
 //! compares the device, so a session holds no mount back from being unmounted.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use weir_lane::promises::Promises;
@@ -44,8 +42,8 @@ pub enum Mount {
 pub trait FindMounts: Send {
     /// The mount with this device.
     fn of_device(&self, device: (u32, u32)) -> Mount;
-    /// All mounts for which a sync is a promise.
-    fn ordered(&self) -> Vec<Ordered>;
+    /// All mounts that Weir serves.
+    fn all(&self) -> Vec<Mount>;
     /// Has the daemon of a mount count what it promises to the processes that come from this one.
     ///
     /// # Errors
@@ -102,33 +100,25 @@ pub(crate) struct Mounts {
     finder: Box<dyn FindMounts>,
     known: HashMap<(Device, u64), Mount>,
     promised: Promised,
-    /// mountinfo(5), which says when mounts have changed. Without it they are looked at for each call.
-    table: Option<File>,
 }
 
 impl Mounts {
     pub(crate) fn new(finder: Box<dyn FindMounts>, promised: Promised) -> Mounts {
-        let table = File::open("/proc/self/mountinfo").ok();
-        Mounts { finder, known: HashMap::new(), promised, table }
+        Mounts { finder, known: HashMap::new(), promised }
     }
 
-    /// Has the daemon of a mount count what it promises: the connection, and the counts. `None`: it makes no promises.
-    pub(crate) fn join(&self, mount: &Ordered) -> Option<(OwnedFd, Promises)> {
-        let Joined { connection, memory } = self.finder.join(mount, self.promised).ok()?;
-        Some((connection, Promises::open(memory).ok()?))
+    /// What is promised to the session.
+    pub(crate) fn promised(&self) -> Promised {
+        self.promised
     }
 
-    /// Whether there may be new mounts whose daemons must count at once. Where syncs alone are promised, those on a mount that is not
-    /// known are done.
-    pub(crate) fn must_be_joined(&self) -> bool {
-        self.promised == Promised::Changes && self.have_changed()
-    }
-
-    /// Whether there are other mounts than at the last call (proc_pid_mountinfo(5), POLLPRI).
-    fn have_changed(&self) -> bool {
-        let Some(table) = &self.table else { return true };
-        let mut changed = [PollFd::new(table, PollFlags::PRI)];
-        rustix::event::poll(&mut changed, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+    /// Has the daemon of a mount count what it promises: the connection, and the counts.
+    ///
+    /// # Errors
+    /// It makes no promises, for this reason.
+    pub(crate) fn join(&self, mount: &Ordered) -> io::Result<(OwnedFd, Promises)> {
+        let Joined { connection, memory } = self.finder.join(mount, self.promised)?;
+        Ok((connection, Promises::open(memory)?))
     }
 
     /// The mount that an own descriptor's file is on.
@@ -147,8 +137,17 @@ impl Mounts {
         Ok(mount.clone())
     }
 
+    /// All that Weir serves.
+    pub(crate) fn all(&self) -> Vec<Mount> {
+        self.finder.all()
+    }
+
     /// All on which sync(2) is a promise.
     pub(crate) fn ordered(&self) -> Vec<Ordered> {
-        self.finder.ordered()
+        let ordered = |mount| match mount {
+            Mount::Ordered(mount) => Some(mount),
+            _ => None,
+        };
+        self.all().into_iter().filter_map(ordered).collect()
     }
 }

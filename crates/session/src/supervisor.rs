@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -31,6 +32,8 @@ pub enum Event {
     Started(u32),
     /// The fence cannot be put up; nothing was started.
     NoFence(io::Error),
+    /// What was asked for cannot be promised, for this reason; nothing was started.
+    CannotBegin(String),
     /// The program cannot be run.
     CannotRun(io::Error),
     /// The program has ended, and all that was promised is durable. Other members may go on.
@@ -65,6 +68,16 @@ struct Session {
     is_detached: AtomicBool,
 }
 
+impl Session {
+    /// A mount on which nothing is promised.
+    fn note_fallback(&self, reason: String) {
+        let mut fallbacks = self.fallbacks.lock().expect("no thread panics");
+        if !fallbacks.contains(&reason) {
+            fallbacks.push(reason);
+        }
+    }
+}
+
 /// Runs a program as a session, in this process, which must have no other children; returns when the last member
 /// has ended, or was killed. `tell` is called with what happens.
 pub fn run(
@@ -73,6 +86,10 @@ pub fn run(
     promised: Promised,
     mut tell: impl FnMut(Event),
 ) -> io::Result<()> {
+    if fs::read_link("/proc/self")? != Path::new(&std::process::id().to_string()) {
+        tell(Event::CannotBegin("/proc is of another PID namespace".to_owned()));
+        return Ok(());
+    }
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
     let judge = Judge::new()?;
     let mut inherited = Some(inherited()?);
@@ -82,7 +99,10 @@ pub fn run(
         is_detached: AtomicBool::new(false),
     });
     let mounts = Mounts::new(finder, promised);
-    join_all(&mounts, &session.commits);
+    if let Err(reason) = join_all(&mounts, &session) {
+        tell(Event::CannotBegin(reason));
+        return Ok(());
+    }
     let (steps, happened) = channel();
     let (listeners, made) = channel();
     {
@@ -114,19 +134,34 @@ pub fn run(
 }
 
 /// Has the daemons of all mounts with one order count what they promise.
-fn join_all(mounts: &Mounts, commits: &Commits) {
-    for mount in mounts.ordered() {
-        join(mounts, &mount, commits);
+///
+/// # Errors
+/// One does not, and what it would count cannot be known otherwise.
+fn join_all(mounts: &Mounts, session: &Session) -> Result<(), String> {
+    let counts_changes = mounts.promised() == Promised::Changes;
+    for mount in mounts.all() {
+        match mount {
+            Mount::Ordered(mount) => match join(mounts, &mount, &session.commits) {
+                Err(error) if counts_changes => {
+                    return Err(format!("{}: {error}", mount.path.display()));
+                }
+                // Then only syncs that the fence stops are promises there.
+                _ => {}
+            },
+            Mount::Unordered(reason) if counts_changes => session.note_fallback(reason),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// The same of one mount.
-fn join(mounts: &Mounts, mount: &Ordered, commits: &Commits) {
-    if !commits.has_joined(mount.device)
-        && let Some((connection, promises)) = mounts.join(mount)
-    {
+fn join(mounts: &Mounts, mount: &Ordered, commits: &Commits) -> io::Result<()> {
+    if !commits.has_joined(mount.device) {
+        let (connection, promises) = mounts.join(mount)?;
         commits.join(mount.clone(), connection, promises);
     }
+    Ok(())
 }
 
 /// Waits for the end of the program, and of the session.
@@ -256,9 +291,6 @@ impl CallReceiver {
             self.judge.forget_inherited();
         }
         self.judge.note(&stopped);
-        if self.mounts.must_be_joined() {
-            join_all(&self.mounts, &self.session.commits);
-        }
         match stopped.call {
             Call::Sync { fd } => self.sync(&stopped, fd),
             Call::SyncFileSystem { fd } => {
@@ -311,6 +343,9 @@ impl CallReceiver {
     /// Promises, where the mount has an order, else lets the kernel sync.
     fn sync(&mut self, stopped: &Stopped, fd: i32) {
         match self.promise(stopped, fd) {
+            Ok(Some(mount)) if self.session.commits.is_waited_for(&mount) => {
+                self.listener.pass(stopped);
+            }
             Ok(Some(mount)) => {
                 self.session.commits.promise(vec![mount]);
                 self.listener.succeed(stopped);
@@ -342,21 +377,15 @@ impl CallReceiver {
         }
         match self.mounts.of(file.as_fd()).ok()? {
             Mount::Ordered(mount) => {
-                join(&self.mounts, &mount, &self.session.commits);
+                // If that fails, only syncs that the fence stops are promises there.
+                let _ = join(&self.mounts, &mount, &self.session.commits);
                 Some((file, mount))
             }
             Mount::Unordered(reason) => {
-                self.note_fallback(reason);
+                self.session.note_fallback(reason);
                 None
             }
             Mount::Other => None,
-        }
-    }
-
-    fn note_fallback(&self, reason: String) {
-        let mut fallbacks = self.session.fallbacks.lock().expect("no thread panics");
-        if !fallbacks.contains(&reason) {
-            fallbacks.push(reason);
         }
     }
 }

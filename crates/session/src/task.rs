@@ -75,6 +75,22 @@ impl Task {
         Place::of(CWD, &format!("/proc/{}/fd/{fd}", self.0), AtFlags::empty())
     }
 
+    /// What proc(5) calls the file of one of its descriptors.
+    pub(crate) fn link(self, fd: i32) -> io::Result<String> {
+        let link = fs::read_link(format!("/proc/{}/fd/{fd}", self.0))?;
+        Ok(link.to_string_lossy().into_owned())
+    }
+
+    /// Whether one of its descriptors is closed by execve(2).
+    pub(crate) fn closes_on_exec(self, fd: i32) -> io::Result<bool> {
+        Ok(self.flags_of(fd)?.is_some_and(|flags| flags & libc::O_CLOEXEC != 0))
+    }
+
+    fn flags_of(self, fd: i32) -> io::Result<Option<i32>> {
+        let facts = fs::read(format!("/proc/{}/fdinfo/{fd}", self.0))?;
+        Ok(flags(&String::from_utf8_lossy(&facts)))
+    }
+
     /// A duplicate of one of its descriptors.
     pub(crate) fn duplicate(self, fd: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(self.pidfd()?, fd, PidfdGetfdFlags::empty())?)
@@ -130,9 +146,8 @@ impl Task {
     pub(crate) fn closing_is_noticed(self, fd: i32, is_kept_open: bool) -> io::Result<bool> {
         let facts = fs::read(format!("/proc/{}/fdinfo/{fd}", self.0))?;
         let facts = String::from_utf8_lossy(&facts);
-        let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-        let is_read_only = flags.is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDONLY);
+        let is_read_only =
+            flags(&facts).is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDONLY);
         let has_locks = facts.lines().any(|line| line.starts_with("lock:"));
         Ok(has_locks || !(is_read_only || is_kept_open))
     }
@@ -271,6 +286,12 @@ impl Task {
         let of = |path: &str| Place::of(CWD, path, AtFlags::empty());
         Ok(of(&format!("/proc/{}/root", self.0))? == of("/")?)
     }
+}
+
+/// The flags that /proc/PID/fdinfo has of a descriptor: those of open(2).
+fn flags(facts: &str) -> Option<i32> {
+    let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    i32::from_str_radix(flags.trim(), 8).ok()
 }
 
 /// Where a path's last name is.

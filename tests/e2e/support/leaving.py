@@ -3,6 +3,7 @@
 
     leaving.py count FILE                       counts up in FILE, synced, and prints each number after its sync
     leaving.py synchronous WAY FILE [WORD]      changes FILE by a synchronous write of this kind, prints WORD, and stays
+    leaving.py sync-on FILE                     changes and syncs FILE for ever
     leaving.py observe OUT COMMAND...           runs COMMAND, and keeps its last whole line in OUT, as an observer outside would see it
     leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
     leaving.py ways                             the names, each with `outside` or `inside`: whether somebody outside can notice it
@@ -63,6 +64,16 @@ def synchronous(way, path, *say):
     for word in say:
         os.write(1, word.encode())
     time.sleep(5)
+
+
+def sync_on(path):
+    """Changes and syncs a file as fast as it can, and says nothing."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    number = 0
+    while True:
+        number += 1
+        os.pwrite(fd, b"%020d" % number, 0)
+        os.fsync(fd)
 
 
 def observe(out, command):
@@ -275,6 +286,33 @@ def pass_a_pipe_out(self):
 
 
 @outside
+def add_to_an_event_passed_out(self):
+    event = os.eventfd(0)
+    self.local.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [event]))])
+    # The message itself leaves.
+    self.sync()
+    for _ in range(3):
+        os.eventfd_write(event, 1)
+        self.sync()
+
+
+@outside
+def answer_who_asks_by_fanotify(self):
+    # FAN_CLASS_CONTENT; FAN_MARK_ADD; FAN_OPEN_PERM: a child opens the file, and is let through.
+    notified = libc.fanotify_init(4, os.O_RDONLY)
+    libc.fanotify_mark(notified, 1, ctypes.c_uint64(0x10000), -100, (self.outside + "/file").encode())
+    child = os.fork()
+    if child == 0:
+        os.close(os.open(self.outside + "/file", os.O_RDONLY))
+        os._exit(0)
+    asked = os.read(notified, 24)
+    fd = int.from_bytes(asked[16:20], "little")
+    self.sync()
+    os.write(notified, fd.to_bytes(4, "little") + (1).to_bytes(4, "little"))
+    os.wait()
+
+
+@outside
 def chmod_by_a_symbolic_link(self):
     os.chmod(self.mount + "/leads-outside", 0o600)
 
@@ -481,6 +519,8 @@ def main():
         change(*rest)
     elif what == "synchronous":
         synchronous(*rest)
+    elif what == "sync-on":
+        sync_on(*rest)
     elif what == "observe":
         observe(rest[0], rest[1:])
     elif what == "serve":

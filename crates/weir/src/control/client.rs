@@ -18,6 +18,9 @@ use crate::namespaces;
 /// How long a daemon may take to send its status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// As above, if others wait in the meantime.
+const BRIEF_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// As above, for a daemon whose end is awaited and which need not answer.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -219,10 +222,27 @@ impl Daemon {
         self.pid == other.pid
     }
 
+    /// The daemon's process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Asks and waits for the answer: briefly for a status, otherwise until everything has been written
     /// home.
     pub fn ask(&self, request: &Request) -> Result<Reply, ControlError> {
-        let timeout = matches!(request, Request::Status).then_some(STATUS_TIMEOUT);
+        self.ask_within(request, matches!(request, Request::Status).then_some(STATUS_TIMEOUT))
+    }
+
+    /// Asks a daemon that need not answer, since others wait meanwhile.
+    pub fn ask_briefly(&self, request: &Request) -> Result<Reply, ControlError> {
+        self.ask_within(request, Some(BRIEF_TIMEOUT))
+    }
+
+    fn ask_within(
+        &self,
+        request: &Request,
+        timeout: Option<Duration>,
+    ) -> Result<Reply, ControlError> {
         self.connection
             .set_read_timeout(timeout)
             .and_then(|()| protocol::send(&self.connection, request))
@@ -236,7 +256,7 @@ impl Daemon {
     /// # Errors
     /// The daemon's reason; or it cannot be asked, or is of a version without sessions.
     pub fn begin_session(self, every_write: bool) -> io::Result<(OwnedFd, OwnedFd)> {
-        self.connection.set_read_timeout(Some(STATUS_TIMEOUT))?;
+        self.connection.set_read_timeout(Some(BRIEF_TIMEOUT))?;
         protocol::send(&self.connection, &Request::Session { every_write })?;
         match protocol::receive_with(self.connection.as_fd())? {
             (Reply::Session, Some(memory)) => Ok((self.connection.into(), memory)),

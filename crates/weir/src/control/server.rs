@@ -23,7 +23,9 @@ use super::protocol::{self, Reply, Request};
 use crate::mounts::Device;
 
 /// Connections whose request is being read, at most.
-const READING_MAX: usize = 16;
+const READING_MAX: usize = 64;
+/// Others wait in the meantime.
+const PAUSE: Duration = Duration::from_millis(5);
 /// How long a client may take to send its request, or to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -186,10 +188,10 @@ where
                 continue;
             }
         };
-        if reading.fetch_add(1, Ordering::Relaxed) >= READING_MAX {
-            reading.fetch_sub(1, Ordering::Relaxed);
-            continue;
+        while reading.load(Ordering::Relaxed) >= READING_MAX {
+            thread::sleep(PAUSE);
         }
+        reading.fetch_add(1, Ordering::Relaxed);
         let (handle, count) = (handle.clone(), reading.clone());
         let started = thread::Builder::new().name("control-request".into()).spawn(move || {
             if let Err(error) = answer(connection, &*handle) {

@@ -42,7 +42,7 @@ const UNMOUNT_TRIES: u32 = 10;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Sessions of programs on one mount, at most: each of them is looked at for each request.
-const SESSIONS_MAX: usize = 64;
+const SESSIONS_MAX: usize = 256;
 
 /// Names that SOURCE refused, named in a message.
 const REFUSED_NAMED: usize = 3;

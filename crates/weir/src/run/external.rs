@@ -30,6 +30,7 @@ use crate::run::{forward, report};
 enum Message {
     Started { process: u32 },
     NoFence { errno: i32 },
+    CannotBegin { why: String },
     CannotRun { errno: i32 },
     Ended { status: i32, report: Report },
     Failed { message: String },
@@ -98,6 +99,9 @@ fn wait(
         match message {
             Some(Message::Started { process }) => held.forward_to(process),
             Some(Message::NoFence { errno }) => return Err(no_fence(errno)),
+            Some(Message::CannotBegin { why }) => {
+                return Err(Failure::Refused(format!("cannot begin a session: {why}")));
+            }
             Some(Message::CannotRun { errno }) => {
                 return Err(cannot_run(name, io::Error::from_raw_os_error(errno)));
             }
@@ -177,6 +181,7 @@ impl Message {
         match event {
             Event::Started(process) => Message::Started { process },
             Event::NoFence(error) => Message::NoFence { errno: number(&error) },
+            Event::CannotBegin(why) => Message::CannotBegin { why },
             Event::CannotRun(error) => Message::CannotRun { errno: number(&error) },
             Event::Ended { status, counts, fallbacks } => Message::Ended {
                 status: status.into_raw(),
@@ -261,15 +266,9 @@ impl FindMounts for DaemonsOfMounts {
         }
     }
 
-    fn ordered(&self) -> Vec<Ordered> {
+    fn all(&self) -> Vec<Mount> {
         let table = MountTable::read().unwrap_or_default();
-        let judged = table.weir().into_iter().map(judge);
-        judged
-            .filter_map(|mount| match mount {
-                Mount::Ordered(mount) => Some(mount),
-                _ => None,
-            })
-            .collect()
+        table.weir().into_iter().map(judge).collect()
     }
 
     fn join(&self, mount: &Ordered, promised: Promised) -> io::Result<Joined> {
@@ -296,8 +295,27 @@ fn judge(mount: &mounts::Mount) -> Mount {
 
 fn status(mount: &mounts::Mount) -> Result<Status, String> {
     let daemon = Daemon::connect(mount).map_err(|error| error.to_string())?;
-    match daemon.ask(&Request::Status).map_err(|error| error.to_string())? {
+    if is_from_here(daemon.pid()) {
+        // Its answer would be stopped, and wait for this process.
+        return Err("its daemon is in the session".to_owned());
+    }
+    match daemon.ask_briefly(&Request::Status).map_err(|error| error.to_string())? {
         Reply::Status { status } => Ok(*status),
         _ => Err("its daemon does not say".to_owned()),
     }
+}
+
+/// Whether a process comes from this one.
+fn is_from_here(process: u32) -> bool {
+    let mut at = process;
+    while at > 1 {
+        if at == std::process::id() {
+            return true;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{at}/status")).unwrap_or_default();
+        let parent =
+            status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+        at = parent.unwrap_or(0);
+    }
+    false
 }
