@@ -21,7 +21,7 @@ fn pages(count: u64) -> String {
 fn session(session: &SessionReport) -> String {
     let SessionReport { supervisor, every_write, promises, pending } = session;
     let what = if *every_write { "changes" } else { "syncs" };
-    let state = if *pending { ", some of them not durable" } else { "" };
+    let state = if *pending { ", not all durable" } else { "" };
     format!("process {supervisor}: {promises} {what} promised{state}")
 }
 
@@ -452,7 +452,7 @@ mod tests {
         let sessions = vec![session(false, true), session(true, false)];
         let text = render(&Status { sessions, ..status });
         for part in [
-            "session           process 4194303: 12345678 syncs promised, some of them not durable\n",
+            "session           process 4194303: 12345678 syncs promised, not all durable\n",
             "session           process 4194303: 12345678 changes promised\n",
             "256 pages (1 MiB), the oldest for 1 min 5 s",
             "75.0 % of pages",
