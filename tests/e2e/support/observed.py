@@ -231,7 +231,7 @@ def prepare_postgres(directory):
 
 def postgres_client(seen, socket_name, over, own):
     """As `client`."""
-    command = ["psql", "-qAtX", "-h", socket_name, "-U", "postgres", "-d", "postgres"]
+    command = ["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-h", socket_name, "-U", "postgres", "-d", "postgres"]
     until = time.monotonic() + PATIENCE_S
     while not over.is_set() and time.monotonic() < until:
         shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
