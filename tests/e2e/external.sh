@@ -41,6 +41,17 @@ observe_by() {
     python3 "$LEAVING" observe "$WORK/seen" timeout -s KILL 60 "$WEIR" run --sync "$mode" -- "$@"
 }
 
+# Kills the daemon some time after the observer, which runs in the background, saw something: `seen` is what it saw last. Recovers SOURCE.
+kill_while_seen() {
+    observer=$!
+    soon filled "$WORK/seen" || fail "the observer sees nothing"
+    sleep "0.$((RANDOM % 6))"
+    kill_daemon
+    wait "$observer" || true
+    seen=$(cat "$WORK/seen")
+    "$WEIR" recover "$SRC" >"$WORK/recovered"
+}
+
 # watch LOAD COMMAND...: mounts, and starts an observer of the load, which COMMAND runs; returns some time after the observer saw something.
 watch() {
     local load=$1
@@ -265,6 +276,11 @@ outcomes)
     expect_equal "output" "$(external -- sh -c "(exec >/dev/null 2>&1 </dev/null; sleep 3; echo late >$MNT/late; sync; touch $WORK/late) & echo now")" now
     [ $((SECONDS - begun)) -lt 3 ] || fail "the command waited for a process in the background"
     soon exists "$WORK/late" || fail "the process in the background did not go on"
+    # Members are found by their numbers in /proc.
+    status=0
+    unshare --pid --fork "$WEIR" run --sync every-write -- true 2>"$WORK/said" || status=$?
+    expect_equal "status where /proc is of another PID namespace" "$status" 1
+    grep -q "another PID namespace" "$WORK/said" || fail "it does not say why: $(cat "$WORK/said")"
     # What is written by the lane would have no place in the order yet.
     lane_writes() {
         "$@" "$WEIR" run --report-json --report="$WORK/lane.json" -- python3 -c '
@@ -295,13 +311,7 @@ every-write)
         mkdir "$MNT/d"
         sync "$MNT/d"
         observe_by "$1" python3 "$LEAVING" change "$MNT/d" &
-        observer=$!
-        soon filled "$WORK/seen" || fail "the observer sees nothing"
-        sleep "0.$((RANDOM % 6))"
-        kill_daemon
-        wait "$observer" || true
-        seen=$(cat "$WORK/seen")
-        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        kill_while_seen
         written=$((10#$(cat "$SRC/d/written" 2>/dev/null || echo 0)))
         renamed=$(find "$SRC/d" -name 'renamed-*' -printf '%f\n')
         renamed=${renamed#renamed-}
@@ -356,13 +366,7 @@ counter)
         rm -f "$WORK/seen"
         mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
         observe python3 "$LEAVING" count "$MNT/count" &
-        observer=$!
-        soon filled "$WORK/seen" || fail "the observer sees nothing"
-        sleep "0.$((RANDOM % 6))"
-        kill_daemon
-        wait "$observer" || true
-        seen=$(cat "$WORK/seen")
-        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        kill_while_seen
         kept=$((10#$(cat "$SRC/count")))
         [ "$kept" -ge "$seen" ] || fail "$seen was seen, and $kept was kept"
         seen_all=$((seen_all + seen))

@@ -4,7 +4,7 @@
 //! Owns: the sessions, from when their supervisor says so until its connection ends. Does not own: what leaves a session, which its
 //! supervisor holds back.
 //!
-//! A member is a process that comes from the supervisor: one of its ancestors is the supervisor, who is the reaper of orphans among them
+//! A process is a member if the supervisor is one of its ancestors; the supervisor is also the reaper of orphans among them
 //! (PR_SET_CHILD_SUBREAPER). A thread keeps for its life what it is to a session, so it is found out once.
 //!
 //! Invariants:
@@ -74,7 +74,8 @@ pub(crate) enum Verdict {
     Waits(Vec<Pending>),
 }
 
-/// What was promised to a session, and is not durable. As long as this lives no more is promised: who waits is not overtaken.
+/// What was promised to a session, and is not durable. As long as this exists, syncs in the session are done instead of promised, so that the
+/// wait for it ends.
 pub(crate) struct Pending {
     session: Arc<Session>,
     made: Made,
@@ -275,7 +276,7 @@ impl Verdict {
         if sessions.is_empty() { Verdict::Nothing } else { Verdict::Counts(sessions) }
     }
 
-    /// Who is not a member sees what was promised, or what came of it, only when it is durable.
+    /// A process that is not a member waits until what was promised is durable, before it is answered.
     fn waits<'a>(kind: Kind, sessions: impl Iterator<Item = &'a Arc<Session>>) -> Verdict {
         // Of a write nothing is seen.
         if !matches!(kind, Kind::Look | Kind::Change) {

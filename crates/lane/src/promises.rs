@@ -110,12 +110,12 @@ impl Promises {
         self.shared().changed.load(Ordering::SeqCst) != 0
     }
 
-    /// Somebody outside begins to wait for what was promised. No more is to be promised until he need not: he would wait for that, too.
+    /// A process outside begins to wait for what was promised. Until [`Promises::end_wait`] nothing more is to be promised: it would have to wait for that, too.
     pub fn begin_wait(&self) {
         self.shared().waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// He need not any more.
+    /// It need not wait any more.
     pub fn end_wait(&self) {
         self.shared().waiting.fetch_sub(1, Ordering::SeqCst);
     }

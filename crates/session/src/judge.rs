@@ -26,7 +26,8 @@ const OUTSIDE_MAX: usize = 1 << 12;
 const ANCESTORS_MAX: usize = 4096;
 /// null, zero, full, random and urandom (linux/devices.txt): nobody reads there what was written.
 const NOBODY_READS: [Device; 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
-/// Files without a type that nobody outside sees, unless he has the descriptor (proc_pid_fd(5)). An answer to fanotify(7), for example, is seen.
+/// Descriptors without a file whose use only those see who have the descriptor, as proc_pid_fd(5) names them. Others are seen by more, for example
+/// an answer to fanotify(7).
 const HARMLESS: [&str; 6] = [
     "anon_inode:[eventfd]",
     "anon_inode:[eventpoll]",

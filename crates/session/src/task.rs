@@ -337,7 +337,7 @@ pub(crate) enum Peer {
     Process(u32),
     /// Not a socket of this machine alone.
     OfOtherKind,
-    /// Nobody yet, several, somebody who has ended; and before Linux 6.5.
+    /// Not connected, more than one, or a process that has ended; before Linux 6.5 always.
     Unknown,
 }
 

@@ -3,7 +3,7 @@
 
     leaving.py count FILE                       counts up in FILE, synced, and prints each number after its sync
     leaving.py synchronous WAY FILE [WORD]      changes FILE by a synchronous write of this kind, prints WORD, and stays
-    leaving.py sync-on FILE                     changes and syncs FILE for ever
+    leaving.py sync-on FILE                     as count, without printing
     leaving.py observe OUT COMMAND...           runs COMMAND, and keeps its last whole line in OUT, as an observer outside would see it
     leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
     leaving.py ways                             the names, each with `outside` or `inside`: whether somebody outside can notice it
@@ -25,14 +25,15 @@ import time
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def count(path):
+def count(path, prints=True):
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     number = 0
     while True:
         number += 1
         os.pwrite(fd, b"%020d" % number, 0)
         os.fsync(fd)
-        os.write(1, b"%d\n" % number)
+        if prints:
+            os.write(1, b"%d\n" % number)
 
 
 def change(directory):
@@ -64,16 +65,6 @@ def synchronous(way, path, *say):
     for word in say:
         os.write(1, word.encode())
     time.sleep(5)
-
-
-def sync_on(path):
-    """Changes and syncs a file as fast as it can, and says nothing."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    number = 0
-    while True:
-        number += 1
-        os.pwrite(fd, b"%020d" % number, 0)
-        os.fsync(fd)
 
 
 def observe(out, command):
@@ -518,7 +509,7 @@ def main():
     elif what == "synchronous":
         synchronous(*rest)
     elif what == "sync-on":
-        sync_on(*rest)
+        count(*rest, prints=False)
     elif what == "observe":
         observe(rest[0], rest[1:])
     elif what == "serve":
