@@ -25,6 +25,7 @@ external() {
 reported() { python3 "$SUPPORT/field.py" "$2" <"$1"; }
 
 # Looking into the mount would be noticed: who looks waits for what was promised.
+no_sessions() { "$WEIR" status "$MNT" --json | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["sessions"] != [])'; }
 promised() { [ "$("$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" sessions.0.promises 2>/dev/null || echo 0)" -ge 1 ]; }
 
 kill_daemon() {
@@ -356,7 +357,8 @@ every-write)
     wait "$runner" || status=$?
     expect_equal "status after another mount's daemon was killed" "$status" 0
     expect_equal "what was said" "$(cat "$WORK/said")" seen
-    expect_equal "sessions after the end" "$("$WEIR" status "$MNT" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["sessions"])')" "[]"
+    # The daemon sees the end of a session some time after it.
+    soon no_sessions || fail "a session has ended, and the daemon has it still"
     umount_weir "$MNT"
     counts "8 kills, $seen_all changes seen"
     ;;
