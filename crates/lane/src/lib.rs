@@ -32,6 +32,8 @@
 pub mod board;
 #[cfg(not(loom))]
 pub mod client;
+#[cfg(not(loom))]
+pub mod door;
 mod doorbell;
 #[cfg(fuzzing)]
 pub mod fuzzing;

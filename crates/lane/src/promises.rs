@@ -1,8 +1,9 @@
-//! Promises of a session, counted in memory that the daemon shares with the session's supervisor.
+//! Promises of a session, counted in memory that the daemon shares with the session's supervisor, and with its members.
 //!
 //! A *promise* is a sync that has returned although what it covers is not durable: nothing may leave the session before it is (output
 //! commit; xsyncfs, OSDI'06, section 3). The daemon counts those that it makes itself, for syncs that reach it by the kernel; the supervisor
-//! those that it makes for system calls that it has stopped. Each says how many of both are durable.
+//! those that it makes for system calls that it has stopped; the library in members ([`crate::door`]) those that it makes itself. Daemon and
+//! supervisor say how many of all are durable.
 //!
 //! Invariants:
 //! - a side adds to its own count alone, and before what it promised is answered;
@@ -24,7 +25,12 @@ pub enum Side {
     Daemon,
     /// The supervisor of a session.
     Supervisor,
+    /// A member of a session.
+    Member,
 }
+
+/// How many sides there are.
+const SIDES: usize = 3;
 
 /// How many promises were made, or are durable, by side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,25 +39,29 @@ pub struct Made {
     pub by_daemon: u64,
     /// By the supervisor.
     pub by_supervisor: u64,
+    /// By members.
+    pub by_members: u64,
 }
 
 impl Made {
     /// All of them.
     pub fn total(self) -> u64 {
-        self.by_daemon.saturating_add(self.by_supervisor)
+        self.by_daemon.saturating_add(self.by_supervisor).saturating_add(self.by_members)
     }
 
     /// Whether it holds all that `made` does.
-    fn covers(self, made: Made) -> bool {
-        self.by_daemon >= made.by_daemon && self.by_supervisor >= made.by_supervisor
+    pub fn covers(self, made: Made) -> bool {
+        self.by_daemon >= made.by_daemon
+            && self.by_supervisor >= made.by_supervisor
+            && self.by_members >= made.by_members
     }
 }
 
 /// What both sides see.
 #[repr(C)]
 struct Shared {
-    made: [AtomicU64; 2],
-    durable: [AtomicU64; 2],
+    made: [AtomicU64; SIDES],
+    durable: [AtomicU64; SIDES],
     /// Not zero: members have changed the mount, or may have. By the daemon.
     changed: AtomicU64,
     /// How many outsiders wait. By the daemon.
@@ -75,12 +85,12 @@ impl Promises {
         Ok((Promises::map(&fd, Side::Daemon)?, fd))
     }
 
-    /// Those that the daemon has made.
+    /// Those that the daemon has made, for one of the other sides.
     ///
     /// # Errors
     /// Those of mapping; `InvalidData` if the memory is too small.
-    pub fn open(fd: impl AsFd) -> io::Result<Promises> {
-        Promises::map(fd, Side::Supervisor)
+    pub fn open(fd: impl AsFd, side: Side) -> io::Result<Promises> {
+        Promises::map(fd, side)
     }
 
     fn map(fd: impl AsFd, side: Side) -> io::Result<Promises> {
@@ -133,8 +143,13 @@ impl Promises {
     /// Whether one of them is not durable, as far as is known.
     pub fn is_pending(&self) -> bool {
         // Read first: what is made after that is seen, or was made after this call began.
-        let durable = read(&self.shared().durable);
+        let durable = self.durable();
         !durable.covers(self.made())
+    }
+
+    /// What is durable, as far as is known.
+    pub fn durable(&self) -> Made {
+        read(&self.shared().durable)
     }
 
     /// Says that these are durable: a commit that began after they were made has succeeded.
@@ -142,12 +157,17 @@ impl Promises {
         let durable = &self.shared().durable;
         durable[Side::Daemon as usize].fetch_max(made.by_daemon, Ordering::SeqCst);
         durable[Side::Supervisor as usize].fetch_max(made.by_supervisor, Ordering::SeqCst);
+        durable[Side::Member as usize].fetch_max(made.by_members, Ordering::SeqCst);
     }
 }
 
-fn read(counts: &[AtomicU64; 2]) -> Made {
+fn read(counts: &[AtomicU64; SIDES]) -> Made {
     let of = |side: Side| counts[side as usize].load(Ordering::SeqCst);
-    Made { by_daemon: of(Side::Daemon), by_supervisor: of(Side::Supervisor) }
+    Made {
+        by_daemon: of(Side::Daemon),
+        by_supervisor: of(Side::Supervisor),
+        by_members: of(Side::Member),
+    }
 }
 
 #[cfg(test)]
@@ -155,9 +175,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_side_promises_is_pending_for_both_until_a_commit_covers_it() {
+    fn what_one_side_promises_is_pending_for_all_until_a_commit_covers_it() {
         let (daemon, fd) = Promises::create().unwrap();
-        let supervisor = Promises::open(&fd).unwrap();
+        let supervisor = Promises::open(&fd, Side::Supervisor).unwrap();
+        let member = Promises::open(&fd, Side::Member).unwrap();
         assert!(!daemon.is_pending());
         assert!(!supervisor.has_changes());
         daemon.note_change();
@@ -169,7 +190,7 @@ mod tests {
         daemon.promise();
         supervisor.promise();
         let begun = supervisor.made();
-        assert_eq!(begun, Made { by_daemon: 1, by_supervisor: 1 });
+        assert_eq!(begun, Made { by_daemon: 1, by_supervisor: 1, by_members: 0 });
         assert!(daemon.is_pending() && supervisor.is_pending());
         daemon.promise();
         supervisor.set_durable(begun);
@@ -177,7 +198,11 @@ mod tests {
         daemon.set_durable(daemon.made());
         // An older commit ends later.
         supervisor.set_durable(begun);
-        assert!(!daemon.is_pending() && !supervisor.is_pending());
-        assert_eq!(daemon.made().total(), 3);
+        assert!(!daemon.is_pending() && !supervisor.is_pending() && !member.is_pending());
+        member.promise();
+        assert!(daemon.is_pending() && supervisor.is_pending() && member.is_pending());
+        supervisor.set_durable(daemon.made());
+        assert!(!member.is_pending());
+        assert_eq!(daemon.made().total(), 4);
     }
 }

@@ -34,6 +34,9 @@ pub const LEAVE: u32 = number(3, MESSAGE_BYTES);
 
 /// ioctl(2), on a regular file or a directory: [`Order`] out. Not of the lane: the C library asks it (`library/weir.c`).
 pub const ORDER: u32 = number(4, MESSAGE_BYTES);
+/// ioctl(2), on a regular file or a directory of a mount with one order: all that was changed before is durable when it returns. A member of a
+/// session commits by it, since its fsync(2) is a promise.
+pub const COMMIT: u32 = number(5, MESSAGE_BYTES);
 
 /// A message of an ioctl.
 pub type Message = [u8; MESSAGE_BYTES];

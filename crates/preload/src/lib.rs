@@ -43,6 +43,7 @@ mod outcome;
 mod pieces;
 mod position;
 mod report;
+mod session;
 mod sys;
 mod table;
 mod thread;

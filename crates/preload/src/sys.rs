@@ -77,6 +77,13 @@ pub(crate) fn milliseconds() -> u64 {
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
+/// Microseconds of a monotonic clock (clock_gettime(2), CLOCK_MONOTONIC).
+pub(crate) fn microseconds() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = plain!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}
+
 /// Random bits (getrandom(2)).
 pub(crate) fn random() -> Result<u32> {
     let mut bits = 0_u32;
@@ -147,6 +154,69 @@ pub(crate) fn identity(fd: c_int) -> Result<Identity> {
     })
 }
 
+/// What a descriptor or path leads to, as the kernel knows it: no request is sent to the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Major and minor number, as in `st_dev` of stat(2).
+    pub(crate) device: (u32, u32),
+    inode: u64,
+    /// As `st_mode`.
+    mode: u32,
+}
+
+impl Place {
+    /// Whether it is a regular file or a directory.
+    pub(crate) fn is_file(self) -> bool {
+        matches!(self.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR)
+    }
+
+    /// Whether it is one, and on this device.
+    pub(crate) fn is_file_on(self, device: (u32, u32)) -> bool {
+        self.is_file() && self.device == device
+    }
+
+    /// A number that no other pipe or socket has at the same time.
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.device.1) << 48 ^ self.inode
+    }
+
+    /// Whether it is a FIFO, a pipe or a socket.
+    pub(crate) fn is_pipe_or_socket(self) -> bool {
+        matches!(self.mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK)
+    }
+}
+
+/// The kernel's number for the mount of a descriptor's file, which no other mount has (statx(2), STATX_MNT_ID_UNIQUE).
+pub(crate) fn mount_number(fd: c_int) -> Result<u64> {
+    const UNIQUE: u32 = 0x4000;
+    let mut statx = MaybeUninit::<libc::statx>::uninit();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    plain!(libc::SYS_statx, fd, c"".as_ptr(), flags, UNIQUE, statx.as_mut_ptr())?;
+    // SAFETY: the kernel filled it.
+    let statx = unsafe { statx.assume_init() };
+    if statx.stx_mask & UNIQUE == 0 { Err(Errno(libc::ENOSYS)) } else { Ok(statx.stx_mnt_id) }
+}
+
+/// What a descriptor leads to.
+pub(crate) fn place(fd: c_int) -> Result<Place> {
+    place_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
+}
+
+/// What a path leads to; `flags` are those of statx(2).
+pub(crate) fn place_at(at: c_int, path: *const libc::c_char, flags: c_int) -> Result<Place> {
+    let mut statx = MaybeUninit::<libc::statx>::uninit();
+    let flags = flags | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let mask = libc::STATX_TYPE | libc::STATX_INO;
+    plain!(libc::SYS_statx, at, path, flags, mask, statx.as_mut_ptr())?;
+    // SAFETY: the kernel filled it.
+    let statx = unsafe { statx.assume_init() };
+    Ok(Place {
+        device: (statx.stx_dev_major, statx.stx_dev_minor),
+        inode: statx.stx_ino,
+        mode: u32::from(statx.stx_mode),
+    })
+}
+
 /// The type of the file system a descriptor is on (fstatfs(2)).
 pub(crate) fn file_system(fd: c_int) -> Result<i64> {
     let mut statfs = MaybeUninit::<libc::statfs>::uninit();
@@ -202,6 +272,30 @@ pub(crate) fn replace_by_zeros(memory: *mut u8, len: usize) -> Result<()> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     plain!(libc::SYS_mmap, memory, len, access, flags, -1_isize, 0).map(drop)
+}
+
+/// A page at this address that begins with this code, if nothing else is there.
+pub(crate) fn executable_page(address: usize, code: &[u8]) -> Result<()> {
+    const BYTES: usize = 4096;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let mapped = plain!(libc::SYS_mmap, address, BYTES, access, flags, -1_isize, 0)?;
+    let written = if mapped == address {
+        // SAFETY: mapped just now, of a page, for this.
+        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), mapped as *mut u8, code.len()) };
+        plain!(libc::SYS_mprotect, mapped, BYTES, libc::PROT_READ | libc::PROT_EXEC).map(drop)
+    } else {
+        Err(Errno(libc::EEXIST))
+    };
+    if written.is_err() {
+        let _ = plain!(libc::SYS_munmap, mapped, BYTES);
+    }
+    written
+}
+
+/// Asks the supervisor of a session ([`weir_lane::door`]).
+pub(crate) fn ask_supervisor(number: i64, what: [u64; 2]) -> Result<c_int> {
+    plain!(number, what[0], what[1]).map(|answer| answer as c_int)
 }
 
 /// Makes a page all zeros in processes forked from now on (madvise(2), MADV_WIPEONFORK).

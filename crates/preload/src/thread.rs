@@ -13,7 +13,7 @@ use weir_lane::owner::Owner;
 use weir_lane::tally::Fallback;
 
 use crate::connection::{self, CLIENTS};
-use crate::{home, sys};
+use crate::{home, session, sys};
 
 struct Thread {
     /// Read and written by the thread alone, and not by a signal handler while `is_posting`.
@@ -108,6 +108,10 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     home::begin();
+    if session::begin() {
+        // Members do not use the lane.
+        connection::set_departed();
+    }
     make_key();
 }
 

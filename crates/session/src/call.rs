@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use libc::c_long;
+use weir_lane::door;
 
 use crate::filter::{AUDIT_ARCH_X86_64, F_SETOWN_EX, F_SETSIG};
 
@@ -22,6 +23,10 @@ pub(crate) enum Call {
     SyncAll,
     /// pipe(2), pipe2(2): where the numbers of the two descriptors are to be written.
     Pipe { address: u64, flags: i32 },
+    /// A member's library asks for memory ([`weir_lane::door`]).
+    AsksForDoor { what: u64 },
+    /// It asks whether what is written to a descriptor leaves.
+    AsksWhetherOutside { fd: i32 },
     /// Writes to a descriptor, changes its file, or lets others notice it otherwise.
     Output { fd: i32 },
     /// Asks something of a descriptor's driver (ioctl(2)): what, is not known.
@@ -68,6 +73,7 @@ impl Call {
             Call::Sync { .. } | Call::SyncFileSystem { .. } | Call::SyncAll => "syncing",
             Call::WriteOut { .. } => "writing out",
             Call::Pipe { .. } => "making a pipe",
+            Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => "asking the supervisor",
             Call::Output { .. } => "writing or sending",
             Call::Control { .. } => "asking a device",
             Call::Owner => "having signals sent",
@@ -176,6 +182,8 @@ impl Call {
             | libc::SYS_rt_sigqueueinfo
             | libc::SYS_rt_tgsigqueueinfo
             | libc::SYS_tkill => Call::Signal { process: fd(0) },
+            door::ASK if arguments[0] == door::ASK_OUTSIDE => Call::AsksWhetherOutside { fd: fd(1) },
+            door::ASK => Call::AsksForDoor { what: arguments[0] },
             _ => Call::Unknown { number },
         }
     }
@@ -215,6 +223,10 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_unknown() {
+        let asked = Call::AsksForDoor { what: 3 };
+        assert_eq!(of(door::ASK, [3, 0, 0, 0, 0, 0]), asked);
+        let asked = of(door::ASK, [door::ASK_OUTSIDE, 5, 0, 0, 0, 0]);
+        assert_eq!(asked, Call::AsksWhetherOutside { fd: 5 });
         for number in [libc::SYS_mount, libc::SYS_io_submit] {
             assert_eq!(of(number, [0; 6]), Call::Unknown { number });
         }

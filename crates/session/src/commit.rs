@@ -10,19 +10,25 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use weir_lane::promises::Promises;
+use weir_lane::door::{self, ASK_PAGE, Page};
+use weir_lane::promises::{Promises, Side};
 
 use crate::listener::{Listener, Stopped};
-use crate::mounts::Ordered;
+use crate::mounts::{self, Ordered};
 use crate::task::Device;
 
-/// Without output, promises become durable after this time at the latest.
-const INTERVAL: Duration = Duration::from_secs(5);
+/// Without output, promises become durable after this time at the latest, and after [`LOOK`].
+const INTERVAL: Duration = Duration::from_millis(4500);
+/// How often the counts are looked at without a stopped call.
+const LOOK: Duration = Duration::from_millis(500);
+/// What members do that wait for commits of their own.
+const BY_MEMBERS: &str = "writing or sending";
 /// Longest wait that is told apart from longer ones, in microseconds.
 const WAIT_US_MAX: u64 = 600_000_000;
 
@@ -40,8 +46,9 @@ struct State {
     promised: u64,
     /// Mounts with promises that are not durable, each with the number of the last one.
     mounts: Vec<(Ordered, u64)>,
-    /// Mounts whose daemons make promises, too.
+    /// Mounts whose daemons and members make promises, too.
     joined: Vec<Joined>,
+    door: Door,
     waiting: Vec<Waiting>,
     /// Somebody waits for everything to be durable.
     is_wanted: bool,
@@ -56,8 +63,16 @@ struct Joined {
     promises: Arc<Promises>,
     /// The daemon closes it when it ends, or the mount does.
     connection: Arc<OwnedFd>,
-    /// How many promises of the daemon are counted here.
+    /// How many promises of the daemon and of members are counted here.
     noticed: u64,
+}
+
+/// What members are given.
+struct Door {
+    page: Page,
+    memory: Arc<OwnedFd>,
+    /// The counts of each mount of the page.
+    counts: Vec<Arc<OwnedFd>>,
 }
 
 impl State {
@@ -73,14 +88,15 @@ impl State {
         is_first
     }
 
-    /// Counts what daemons have promised since.
+    /// Counts what daemons and members have promised since, and what others have committed.
     fn notice(&mut self) {
         let mut made = Vec::new();
         for joined in &mut self.joined {
-            let by_daemon = joined.promises.made().by_daemon;
-            let new = by_daemon.saturating_sub(joined.noticed);
+            let counted = joined.promises.made();
+            let by_others = counted.by_daemon.saturating_add(counted.by_members);
+            let new = by_others.saturating_sub(joined.noticed);
             if new > 0 {
-                joined.noticed = by_daemon;
+                joined.noticed = by_others;
                 made.push((joined.mount.clone(), new, joined.promises.is_pending()));
             }
         }
@@ -91,6 +107,14 @@ impl State {
                 self.promised += 1;
                 self.promise(&mount);
             }
+        }
+        let State { mounts, joined, oldest, .. } = self;
+        mounts.retain(|(mount, _)| {
+            let of = joined.iter().find(|joined| joined.mount.device == mount.device);
+            of.is_none_or(|joined| joined.promises.is_pending())
+        });
+        if mounts.is_empty() {
+            *oldest = None;
         }
     }
 
@@ -153,8 +177,14 @@ impl Counts {
 }
 
 impl Commits {
-    pub(crate) fn new() -> Commits {
+    /// Of a session that begins.
+    ///
+    /// # Errors
+    /// Those of making memory.
+    pub(crate) fn new() -> io::Result<Commits> {
+        let (page, memory) = Page::create()?;
         let state = State {
+            door: Door { page, memory: Arc::new(memory), counts: Vec::new() },
             promised: 0,
             mounts: Vec::new(),
             joined: Vec::new(),
@@ -164,7 +194,7 @@ impl Commits {
             has_failed: false,
             counts: Counts::new(),
         };
-        Commits { state: Mutex::new(state), changed: Condvar::new(), progress: Condvar::new() }
+        Ok(Commits { state: Mutex::new(state), changed: Condvar::new(), progress: Condvar::new() })
     }
 
     /// Counts a stopped call.
@@ -174,16 +204,44 @@ impl Commits {
 
     /// What was done so far.
     pub(crate) fn counts(&self) -> Counts {
-        self.lock().counts.clone()
+        let state = self.lock();
+        let mut counts = state.counts.clone();
+        for (us, count) in state.door.page.waits() {
+            counts.waits_us.saturating_record_n(us, count);
+            counts.commits_for_output += count;
+            *counts.waited.entry(BY_MEMBERS.to_owned()).or_default() += count;
+        }
+        counts
     }
 
     /// The daemon of a mount counts what it promises.
-    pub(crate) fn join(&self, mount: Ordered, connection: OwnedFd, promises: Promises) {
-        let (connection, promises) = (Arc::new(connection), Arc::new(promises));
+    ///
+    /// # Errors
+    /// Those of mapping the counts.
+    pub(crate) fn join(&self, mount: Ordered, joined: mounts::Joined) -> io::Result<()> {
+        let promises = Arc::new(Promises::open(&joined.memory, Side::Supervisor)?);
+        // Of this daemon's mount if the daemon is there afterwards.
+        let number = mount.number().unwrap_or(0);
+        let number = if has_hung_up(&joined.connection) { 0 } else { number };
         let mut state = self.lock();
         // The number of a mount that is gone is used again.
         state.joined.retain(|joined| joined.mount.device != mount.device);
+        state.door.counts.push(Arc::new(joined.memory));
+        let path = mount.path.as_os_str().as_bytes();
+        state.door.page.add(door::Mount { device: mount.device, number, path });
+        let connection = Arc::new(joined.connection);
         state.joined.push(Joined { mount, promises, connection, noticed: 0 });
+        Ok(())
+    }
+
+    /// The memory that a member asks for ([`weir_lane::door::ASK`]).
+    pub(crate) fn memory_for_member(&self, asked: u64) -> Option<Arc<OwnedFd>> {
+        let state = self.lock();
+        match usize::try_from(asked) {
+            _ if asked == ASK_PAGE => Some(Arc::clone(&state.door.memory)),
+            Ok(index) => state.door.counts.get(index).map(Arc::clone),
+            Err(_) => None,
+        }
     }
 
     /// Whether the daemon of the mount with this device does so.
@@ -213,8 +271,9 @@ impl Commits {
         state.counts.promises += 1;
         let mut is_first = false;
         for mount in &mounts {
-            if let Some(joined) = state.joined(mount) {
-                joined.promises.promise();
+            match state.joined(mount) {
+                Some(joined) => joined.promises.promise(),
+                None => state.door.page.close(),
             }
             is_first |= state.promise(mount);
         }
@@ -293,12 +352,16 @@ impl Commits {
     fn next(&self) -> (u64, Vec<Ordered>) {
         let mut state = self.lock();
         loop {
+            state.notice();
             let is_for_output = !state.waiting.is_empty();
             let left = state.oldest.map(|oldest| INTERVAL.saturating_sub(oldest.elapsed()));
             let is_late = left.is_some_and(|left| left.is_zero());
-            if !state.mounts.is_empty() && (is_for_output || state.is_wanted || is_late) {
+            if is_for_output || state.is_wanted || is_late {
+                let has_promises = !state.mounts.is_empty();
                 let counts = &mut state.counts;
                 match (is_for_output, is_late) {
+                    // Others have committed it.
+                    _ if !has_promises => {}
                     (true, _) => counts.commits_for_output += 1,
                     (false, true) => counts.commits_by_time += 1,
                     (false, false) => counts.commits_at_end += 1,
@@ -306,10 +369,9 @@ impl Commits {
                 let mounts = state.mounts.iter().map(|(mount, _)| mount.clone()).collect();
                 return (state.promised, mounts);
             }
-            state = match left {
-                Some(left) => self.changed.wait_timeout(state, left).expect(NOT_POISONED).0,
-                None => self.changed.wait(state).expect(NOT_POISONED),
-            };
+            // Members promise without a word.
+            let until = left.map_or(LOOK, |left| left.min(LOOK));
+            state = self.changed.wait_timeout(state, until).expect(NOT_POISONED).0;
         }
     }
 
@@ -351,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_commit_covers_what_was_promised_when_it_began() {
-        let commits = Commits::new();
+        let commits = Commits::new().unwrap();
         commits.promise(vec![mount(1)]);
         commits.lock().is_wanted = true;
         let (until, mounts) = commits.next();
@@ -370,9 +432,9 @@ mod tests {
     fn what_a_daemon_promised_is_noticed_and_said_to_be_durable() {
         let (daemon, memory) = Promises::create().unwrap();
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-        let commits = Commits::new();
+        let commits = Commits::new().unwrap();
         assert!(!commits.has_joined((0, 1)));
-        commits.join(mount(1), here.into(), Promises::open(memory).unwrap());
+        commits.join(mount(1), mounts::Joined { connection: here.into(), memory }).unwrap();
         assert!(commits.has_joined((0, 1)));
         assert!(commits.promised().is_empty());
         daemon.promise();
@@ -399,7 +461,7 @@ mod tests {
 
     #[test]
     fn nothing_settles_after_a_failure() {
-        let commits = Commits::new();
+        let commits = Commits::new().unwrap();
         assert!(commits.settle());
         commits.promise(vec![mount(1)]);
         commits.lock().has_failed = true;

@@ -1,11 +1,14 @@
 //! The fence: a program of the kernel's packet filter that decides which system calls of a session are stopped for the
 //! supervisor (seccomp(2), SECCOMP_RET_USER_NOTIF).
 //!
+//! Calls that the library of the session makes ([`weir_lane::door`]) pass: it knows what the supervisor would say.
+//!
 //! Invariant: a call that is not named here is stopped. So a call that is new to this list waits, and never passes.
 //! What depends on nothing but the call's number is decided first: the kernel keeps those answers in a table, and they
 //! cost a program nothing.
 
 use libc::{sock_filter, sock_fprog};
+use weir_lane::door;
 
 /// `AUDIT_ARCH_X86_64` (linux/audit.h): 64-bit, little-endian, EM_X86_64.
 pub(crate) const AUDIT_ARCH_X86_64: u32 = 0xC000_003E;
@@ -17,6 +20,8 @@ const NOT_THERE: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
+/// Its low half.
+const INSTRUCTION_POINTER: u32 = 8;
 const fn argument(index: u32) -> u32 {
     16 + 8 * index
 }
@@ -194,6 +199,15 @@ impl Filter {
         for absent in ABSENT {
             code.extend([if_equal(number(*absent), 0, 1), answer(NOT_THERE)]);
         }
+        let after_call = door::AFTER_CALL as u64;
+        code.extend([
+            load(INSTRUCTION_POINTER),
+            if_equal(after_call as u32, 0, 3),
+            load(INSTRUCTION_POINTER + 4),
+            if_equal((after_call >> 32) as u32, 0, 1),
+            answer(ALLOW),
+            load(NUMBER),
+        ]);
         for conditional in CONDITIONAL {
             let inner = conditional.code();
             code.push(if_equal(number(conditional.number), 0, inner.len() as u8));
@@ -267,6 +281,18 @@ mod tests {
 
     /// What the kernel would decide: the instructions used here, interpreted.
     fn decide(filter: &Filter, architecture: u32, call: libc::c_long, arguments: [u32; 3]) -> u32 {
+        decide_at(0x7f00_0000_1234, filter, architecture, call, arguments)
+    }
+
+    /// The same of a call from this place in memory.
+    fn decide_at(
+        pointer: u64,
+        filter: &Filter,
+        architecture: u32,
+        call: libc::c_long,
+        arguments: [u32; 3],
+    ) -> u32 {
+        const HIGH: u32 = INSTRUCTION_POINTER + 4;
         let (mut at, mut word) = (0, 0);
         loop {
             let sock_filter { code, jt, jf, k } = filter.0[at];
@@ -277,6 +303,8 @@ mod tests {
                     word = match k {
                         NUMBER => call as u32,
                         ARCHITECTURE => architecture,
+                        INSTRUCTION_POINTER => pointer as u32,
+                        HIGH => (pointer >> 32) as u32,
                         _ => arguments[(k as usize - 16) / 8],
                     };
                 }
@@ -432,6 +460,18 @@ mod tests {
         for call in LEAVES {
             assert_eq!(of(*call, [0; 3]), STOP, "call {call}");
         }
+    }
+
+    #[test]
+    fn what_the_library_does_by_the_door_passes() {
+        let filter = Filter::new();
+        let after = door::AFTER_CALL as u64;
+        let at = |pointer, call| decide_at(pointer, &filter, AUDIT_ARCH_X86_64, call, [0; 3]);
+        assert_eq!(at(after, libc::SYS_write), ALLOW);
+        assert_eq!(at(after + 1, libc::SYS_write), STOP);
+        assert_eq!(at(after ^ 1 << 32, libc::SYS_write), STOP);
+        assert_eq!(at(after, libc::SYS_io_uring_setup), NOT_THERE);
+        assert_eq!(decide_at(after, &filter, 0x4000_0003, 4, [0; 3]), STOP);
     }
 
     #[test]

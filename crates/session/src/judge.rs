@@ -132,8 +132,8 @@ impl Judge {
             | Call::SyncFileSystem { .. }
             | Call::WriteOut { .. }
             | Call::SyncAll => true,
-            // Made by the supervisor.
-            Call::Pipe { .. } => true,
+            // Answered by the supervisor.
+            Call::Pipe { .. } | Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => true,
             Call::Output { fd } | Call::Message { fd, .. } => inside(fd)?,
             Call::Control { fd } => self.is_of_mount(task, fd, promised)?,
             Call::Moves { from, into } => inside(from)? && inside(into)?,

@@ -107,7 +107,12 @@ impl Listener {
 
     /// Answers the call with 0.
     pub(crate) fn succeed(&self, stopped: &Stopped) {
-        self.send(stopped, 0, 0, 0);
+        self.answer(stopped, 0);
+    }
+
+    /// Answers the call with a result.
+    pub(crate) fn answer(&self, stopped: &Stopped, result: i64) {
+        self.send(stopped, result, 0, 0);
     }
 
     /// Answers the call with an error (errno(3)).

@@ -11,8 +11,6 @@ use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
-use weir_lane::promises::Promises;
-
 use crate::task::Device;
 
 /// `STATX_MNT_ID_UNIQUE` (linux/stat.h).
@@ -78,6 +76,14 @@ impl Ordered {
         Ok(rustix::fs::fsync(&root).or_else(|_| rustix::fs::fsync(&root))?)
     }
 
+    /// The kernel's number for the mount, which no other one will have; 0 if the kernel has none (before Linux 6.8).
+    pub(crate) fn number(&self) -> io::Result<u64> {
+        let wanted = StatxFlags::from_bits_retain(MOUNT_ID_UNIQUE);
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(self.root()?, "", flags, wanted)?;
+        Ok(if found.stx_mask & MOUNT_ID_UNIQUE != 0 { found.stx_mnt_id } else { 0 })
+    }
+
     /// The root directory, if it is still the same mount's.
     fn root(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -112,13 +118,12 @@ impl Mounts {
         self.promised
     }
 
-    /// Has the daemon of a mount count what it promises: the connection, and the counts.
+    /// Has the daemon of a mount count what it promises.
     ///
     /// # Errors
     /// It makes no promises, for this reason.
-    pub(crate) fn join(&self, mount: &Ordered) -> io::Result<(OwnedFd, Promises)> {
-        let Joined { connection, memory } = self.finder.join(mount, self.promised)?;
-        Ok((connection, Promises::open(memory)?))
+    pub(crate) fn join(&self, mount: &Ordered) -> io::Result<Joined> {
+        self.finder.join(mount, self.promised)
     }
 
     /// The mount that an own descriptor's file is on.

@@ -94,7 +94,7 @@ pub fn run(
     let judge = Judge::new()?;
     let mut inherited = Some(inherited()?);
     let session = Arc::new(Session {
-        commits: Commits::new(),
+        commits: Commits::new()?,
         fallbacks: Mutex::new(Vec::new()),
         is_detached: AtomicBool::new(false),
     });
@@ -158,8 +158,7 @@ fn join_all(mounts: &Mounts, session: &Session) -> Result<(), String> {
 /// The same of one mount.
 fn join(mounts: &Mounts, mount: &Ordered, commits: &Commits) -> io::Result<()> {
     if !commits.has_joined(mount.device) {
-        let (connection, promises) = mounts.join(mount)?;
-        commits.join(mount.clone(), connection, promises);
+        commits.join(mount.clone(), mounts.join(mount)?)?;
     }
     Ok(())
 }
@@ -316,6 +315,11 @@ impl CallReceiver {
                 // Programs then read and write, as where the kernel cannot move.
                 self.listener.fail(&stopped, libc::EINVAL);
             }
+            Call::AsksForDoor { what } => self.give_memory(&stopped, what),
+            Call::AsksWhetherOutside { fd } => {
+                let is_outside = self.judge.leads_outside(&stopped, fd);
+                self.listener.answer(&stopped, is_outside.into());
+            }
             Call::Pipe { address, flags } => {
                 self.judge.make_pipe(&self.listener, &stopped, address, flags);
             }
@@ -330,6 +334,16 @@ impl CallReceiver {
                     self.session.commits.wait(&self.listener, stopped);
                 }
             }
+        }
+    }
+
+    /// Gives a member what it asked for.
+    fn give_memory(&self, stopped: &Stopped, what: u64) {
+        let given = self.session.commits.memory_for_member(what).ok_or(io::ErrorKind::NotFound);
+        let given = given.map_err(io::Error::from);
+        match given.and_then(|memory| self.listener.add_descriptor(stopped, memory.as_fd(), true)) {
+            Ok(number) => self.listener.answer(stopped, number.into()),
+            Err(_) => self.listener.fail(stopped, libc::ENOSYS),
         }
     }
 

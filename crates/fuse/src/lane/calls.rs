@@ -1,10 +1,10 @@
 //! The ioctls: by which programs find the lane, and put open descriptions into it and out of it, and by which they recognise a
-//! mount with one order ([`weir_lane::wire`]).
+//! mount with one order, and commit it ([`weir_lane::wire`]).
 
 use std::sync::Arc;
 
 use weir_lane::wire::{
-    ATTACH, Attach, Attachment, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message, ORDER, Order,
+    ATTACH, Attach, Attachment, COMMIT, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message, ORDER, Order,
 };
 
 use crate::credentials::Caller;
@@ -14,8 +14,8 @@ use crate::lane::Lane;
 use crate::open_file::OpenFile;
 
 impl FileSystem {
-    /// ioctl(2) on a regular file or, without a handle, on a directory: [`ORDER`] on both, those of the lane on files, ENOTTY for
-    /// all others.
+    /// ioctl(2) on a regular file or, without a handle, on a directory: [`ORDER`] and [`COMMIT`] on both, those of the lane on files, ENOTTY
+    /// for all others.
     pub(crate) fn control(
         self: &Arc<Self>,
         caller: &Caller,
@@ -24,8 +24,12 @@ impl FileSystem {
         message: &[u8],
         done: impl FnOnce(Result<Message, Errno>) + Send + 'static,
     ) {
-        if command == ORDER {
-            return done(self.order());
+        match command {
+            ORDER => return done(self.order()),
+            COMMIT if self.shard.is_ordered() => {
+                return self.commit(|committed| done(committed.map(|()| [0; MESSAGE_BYTES])));
+            }
+            _ => {}
         }
         let (Some(lane), Some(handle)) = (&self.lane, handle) else {
             return done(Err(Errno::ENOTTY));

@@ -7,11 +7,12 @@ use weir_lane::tally::Count;
 
 use super::interpose;
 use crate::outcome::Outcome;
+use crate::session::{self, Written};
 use crate::{data, leave, pieces, report, table};
 
 unsafe extern "C-unwind" {
     /// Declared so that a thread may be cancelled in it.
-    fn pthread_testcancel();
+    pub(super) fn pthread_testcancel();
 }
 
 /// Does a read or write of `pieces` by the lane and returns its result, or evaluates to the outcome if the kernel must do
@@ -29,6 +30,16 @@ macro_rules! by_lane {
             None => outcome,
         }
     }};
+}
+
+/// Makes a call on a file's descriptor by the door of the session, and returns its result, if nobody outside can notice it.
+macro_rules! by_door {
+    ($number:expr, $fd:expr, $rest:expr) => {
+        // SAFETY: the arguments are the program's.
+        if let Some(result) = unsafe { session::on_file($number, $fd, $rest) } {
+            return result;
+        }
+    };
 }
 
 #[inline]
@@ -136,6 +147,19 @@ interpose! {
     }
 
     fn write(fd: c_int, from: *const c_void, len: usize) -> isize as next {
+        if session::is_member() {
+            // SAFETY: the arguments are the program's.
+            let written = unsafe {
+                pthread_testcancel();
+                session::write(fd, from, len)
+            };
+            return match written {
+                Written::Done(result) => result,
+                Written::Begun(done) => {
+                    rest(done, next(fd, from.wrapping_byte_add(done), len - done))
+                }
+            };
+        }
         if table::is_plain(fd) {
             return next(fd, from, len);
         }
@@ -144,6 +168,7 @@ interpose! {
     }
 
     fn pwrite(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
+        by_door!(libc::SYS_pwrite64, fd, [from.addr(), len, at as usize, 0, 0]);
         if table::is_plain(fd) {
             return next(fd, from, len, at);
         }
@@ -152,6 +177,7 @@ interpose! {
     }
 
     fn pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
+        by_door!(libc::SYS_pwrite64, fd, [from.addr(), len, at as usize, 0, 0]);
         if table::is_plain(fd) {
             return next(fd, from, len, at);
         }
@@ -160,6 +186,7 @@ interpose! {
     }
 
     fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> isize as next {
+        by_door!(libc::SYS_writev, fd, [pieces.addr(), count as usize, 0, 0, 0]);
         if table::is_plain(fd) {
             return next(fd, pieces, count);
         }
@@ -168,6 +195,7 @@ interpose! {
     }
 
     fn pwritev(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
+        by_door!(libc::SYS_pwritev, fd, [pieces.addr(), count as usize, at as usize, 0, 0]);
         if table::is_plain(fd) {
             return next(fd, pieces, count, at);
         }
@@ -176,6 +204,7 @@ interpose! {
     }
 
     fn pwritev64(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
+        by_door!(libc::SYS_pwritev, fd, [pieces.addr(), count as usize, at as usize, 0, 0]);
         if table::is_plain(fd) {
             return next(fd, pieces, count, at);
         }
@@ -216,11 +245,17 @@ interpose! {
     // The daemon applies what was posted before it serves any of these.
 
     fn fsync(fd: c_int) -> c_int as next {
+        if let Some(result) = session::sync(fd) {
+            return result;
+        }
         synced(fd);
         next(fd)
     }
 
     fn fdatasync(fd: c_int) -> c_int as next {
+        if let Some(result) = session::sync(fd) {
+            return result;
+        }
         synced(fd);
         next(fd)
     }
@@ -262,6 +297,15 @@ interpose! {
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int as next {
         synced(fd);
         next(fd, offset, len, flags)
+    }
+}
+
+/// The result of a write of which a part was done before the rest was written, with this result.
+pub(super) fn rest(done: usize, result: isize) -> isize {
+    match result {
+        _ if done == 0 => result,
+        ..0 => done as isize,
+        more => done as isize + more,
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use super::credentials::outside;
 use super::interpose;
-use crate::{connection, description, leave, position, table};
+use crate::{connection, description, leave, position, session, table};
 
 interpose! {
     fn close(fd: c_int) -> c_int as next {
@@ -12,7 +12,7 @@ interpose! {
             return not_open();
         }
         table::closing(fd);
-        let closed = next(fd);
+        let closed = session::close(fd).unwrap_or_else(|| next(fd));
         table::opened(fd);
         closed
     }
@@ -38,10 +38,16 @@ interpose! {
     }
 
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int as next {
+        if let Some(result) = lock_by_door(fd, command, argument) {
+            return result;
+        }
         after_fcntl(fd, command, argument, next(fd, command, before_fcntl(fd, command, argument)))
     }
 
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int as next {
+        if let Some(result) = lock_by_door(fd, command, argument) {
+            return result;
+        }
         after_fcntl(fd, command, argument, next(fd, command, before_fcntl(fd, command, argument)))
     }
 
@@ -114,6 +120,18 @@ interpose! {
             }
         }
     }
+}
+
+/// A lock for which the call does not wait.
+fn lock_by_door(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
+    if !matches!(command, libc::F_SETLK | libc::F_OFD_SETLK) {
+        return None;
+    }
+    // SAFETY: the arguments are the program's.
+    let locked = unsafe {
+        session::on_file(libc::SYS_fcntl, fd, [command as usize, argument, 0, 0, 0])
+    };
+    locked.map(|result| result as c_int)
 }
 
 /// See [`crate::credentials`].

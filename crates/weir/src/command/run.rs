@@ -27,10 +27,12 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage("name a program; see 'weir run --help'".to_owned()));
     };
     let program = program::find(name)?;
-    if arguments.sync != SyncMode::Kernel {
-        return external::run(command(&program, name, rest), name, arguments);
-    }
     let library = library()?;
+    if arguments.sync != SyncMode::Kernel {
+        let mut command = command(&program, name, rest);
+        command.env("LD_PRELOAD", preloaded(&library, std::env::var_os("LD_PRELOAD")));
+        return external::run(command, name, arguments);
+    }
     if let Some(reason) = program.ignores_preload() {
         let name = one_line(&name.to_string_lossy());
         eprintln!("weir: {name} is {reason}: it uses mounts by the kernel alone");

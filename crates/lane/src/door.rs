@@ -1,0 +1,210 @@
+//! The door of a session: by it the library in a member's memory makes system calls that the session's filter would stop, when it knows what
+//! the supervisor would say.
+//!
+//! The library is given memory by the supervisor: this *page*, and the counts ([`crate::promises`]) of each mount in it. It asks by a
+//! system call of a number that no kernel has ([`ASK`]): the filter stops it, and the supervisor puts the descriptor into the process. So it
+//! does not matter what else the process can reach. The calls themselves are made from one place in memory ([`ADDRESS`]), by which
+//! the filter knows them (seccomp(2), `instruction_pointer`).
+//!
+//! A member that must wait before a call commits by itself, as the supervisor would do it, by an fsync(2) of the mount's root; how long it waited it
+//! counts in the page.
+//!
+//! Invariant: who cannot be given the page, or has another one than the session, finds the door closed, and its calls are stopped as ever.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::memory::{Access, Memory, create};
+
+/// The number of the call by which a member asks. Its first argument is [`ASK_PAGE`], [`ASK_OUTSIDE`], or the index of a mount, whose counts are
+/// asked for. Memory is given as a descriptor. ENOSYS if there is none, and without a session.
+pub const ASK: i64 = 0x3765_6972;
+/// Asks for the page.
+pub const ASK_PAGE: u64 = u64::MAX;
+/// Asks whether what is written to a descriptor, the second argument, leaves the session: 1, or 0.
+pub const ASK_OUTSIDE: u64 = u64::MAX - 1;
+/// Where the library has the [`CODE`]: between the places of programs (from 0x5555_5555_4000, less than 1 TiB) and of libraries, so that it is free.
+pub const ADDRESS: usize = 0x5765_6972_0000;
+/// `syscall`, `ret`.
+pub const CODE: [u8; 3] = [0x0f, 0x05, 0xc3];
+/// What the filter sees as the instruction pointer of a call from there.
+pub const AFTER_CALL: usize = ADDRESS + 2;
+/// Most mounts. A session that uses more has no door.
+pub const MOUNTS_MAX: usize = 16;
+/// Longest path of a mount, with a zero at its end. With a longer one members do not commit.
+pub const PATH_BYTES: usize = 256;
+const BYTES: usize = 2 * crate::PAGE_BYTES;
+/// Four for each doubling, up to 2^24 us.
+const WAITS: usize = 4 * 24;
+
+#[repr(C)]
+struct Shared {
+    /// Not zero: the supervisor has promised what is counted in no memory.
+    closed: AtomicU32,
+    /// How many mounts there are. Each has its number for good.
+    mounts: AtomicU32,
+    list: [SharedMount; MOUNTS_MAX],
+    /// How many waits of members took how long.
+    waits: [AtomicU64; WAITS],
+}
+
+#[repr(C)]
+struct SharedMount {
+    /// Major and minor number.
+    device: AtomicU64,
+    /// What no other mount has; 0: not known.
+    number: AtomicU64,
+    /// Where it is mounted; it ends with a zero.
+    path: [AtomicU8; PATH_BYTES],
+}
+
+/// A mount of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Mount<'a> {
+    /// `st_dev` of its files: major and minor number.
+    pub device: (u32, u32),
+    /// The kernel's number for it (statx(2), STATX_MNT_ID_UNIQUE), which no other mount will have; 0 if it is not known.
+    pub number: u64,
+    /// Where it is mounted.
+    pub path: &'a [u8],
+}
+
+/// What the supervisor tells members.
+#[derive(Debug)]
+pub struct Page(Memory);
+
+impl Page {
+    /// Makes one, for the supervisor; the descriptor is for the members.
+    ///
+    /// # Errors
+    /// Those of making and mapping memory.
+    pub fn create() -> io::Result<(Page, OwnedFd)> {
+        let fd = create("weir-door", BYTES)?;
+        Ok((Page::open(&fd)?, fd))
+    }
+
+    /// The supervisor's.
+    ///
+    /// # Errors
+    /// Those of mapping; `InvalidData` if the memory is too small.
+    pub fn open(fd: impl AsFd) -> io::Result<Page> {
+        const { assert!(size_of::<Shared>() <= BYTES) };
+        Ok(Page(Memory::map(fd, BYTES, Access::ReadWrite)?))
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: it consists of atomics, and every bit pattern is a number.
+        unsafe { self.0.at(0) }
+    }
+
+    /// Closes the door for good.
+    pub fn close(&self) {
+        self.shared().closed.store(1, Ordering::SeqCst);
+    }
+
+    /// Whether it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared().closed.load(Ordering::SeqCst) != 0
+    }
+
+    /// Adds a mount, whose counts members may ask for by now. There is no room for more than [`MOUNTS_MAX`]: then the door closes.
+    pub fn add(&self, mount: Mount<'_>) {
+        let shared = self.shared();
+        let index = shared.mounts.load(Ordering::SeqCst) as usize;
+        let Some(place) = shared.list.get(index) else { return self.close() };
+        place.device.store(packed(mount.device), Ordering::SeqCst);
+        if mount.path.len() < PATH_BYTES {
+            for (to, from) in place.path.iter().zip(mount.path) {
+                to.store(*from, Ordering::SeqCst);
+            }
+            place.number.store(mount.number, Ordering::SeqCst);
+        }
+        shared.mounts.store(index as u32 + 1, Ordering::SeqCst);
+    }
+
+    /// How many mounts there are.
+    pub fn mounts(&self) -> usize {
+        (self.shared().mounts.load(Ordering::SeqCst) as usize).min(MOUNTS_MAX)
+    }
+
+    /// The device of a mount.
+    pub fn device(&self, index: usize) -> Option<(u32, u32)> {
+        let number = self.shared().list.get(index)?.device.load(Ordering::SeqCst);
+        Some(((number >> 32) as u32, number as u32))
+    }
+
+    /// A mount's number, which no other mount has, and its path with the zero; `None`: members do not commit it.
+    pub fn place(&self, index: usize) -> Option<(u64, [u8; PATH_BYTES])> {
+        let mount = self.shared().list.get(index)?;
+        let number = mount.number.load(Ordering::SeqCst);
+        let path = std::array::from_fn(|at| mount.path[at].load(Ordering::Relaxed));
+        (number != 0).then_some((number, path))
+    }
+
+    /// Counts a wait of a member for a commit.
+    pub fn count_wait(&self, us: u64) {
+        let us = us.max(1);
+        let doublings = us.ilog2();
+        let quarter = if doublings < 2 { 0 } else { us >> (doublings - 2) & 3 };
+        let index = 4 * doublings as usize + quarter as usize;
+        self.shared().waits[index.min(WAITS - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The waits of members: at most so many microseconds, a quarter too much, and how many there were.
+    pub fn waits(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.shared().waits.iter().enumerate().filter_map(|(index, count)| {
+            let (doublings, quarter) = (index as u32 / 4, index as u64 % 4);
+            let us = if doublings < 2 { 2 << doublings } else { (5 + quarter) << (doublings - 2) };
+            let count = count.load(Ordering::Relaxed);
+            (count > 0).then_some((us - 1, count))
+        })
+    }
+}
+
+fn packed((major, minor): (u32, u32)) -> u64 {
+    u64::from(major) << 32 | u64::from(minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_see_the_mounts_until_there_are_too_many() {
+        let (supervisor, fd) = Page::create().unwrap();
+        let member = Page::open(&fd).unwrap();
+        assert_eq!(member.mounts(), 0);
+        let mount = |minor, path| Mount { device: (0, minor), number: 7, path };
+        for minor in 1..=MOUNTS_MAX as u32 {
+            supervisor.add(mount(minor, b"/mnt"));
+            assert_eq!(member.device(minor as usize - 1), Some((0, minor)));
+        }
+        assert_eq!(member.mounts(), MOUNTS_MAX);
+        assert!(!member.is_closed());
+        let (number, path) = member.place(3).unwrap();
+        assert_eq!((number, &path[..5]), (7, &b"/mnt\0"[..]));
+        supervisor.add(mount(99, b"/mnt"));
+        assert!(member.is_closed());
+        assert_eq!((member.mounts(), member.device(MOUNTS_MAX)), (MOUNTS_MAX, None));
+    }
+
+    #[test]
+    fn mounts_with_long_paths_are_not_committed_by_members() {
+        let (page, _fd) = Page::create().unwrap();
+        page.add(Mount { device: (0, 1), number: 7, path: &[b'x'; PATH_BYTES] });
+        assert_eq!((page.device(0), page.place(0)), (Some((0, 1)), None));
+    }
+
+    #[test]
+    fn waits_are_counted_within_a_quarter() {
+        for us in [0, 1, 2, 3, 4, 5, 7, 8, 100, 333, 1 << 20, 12_345_678] {
+            let (page, _fd) = Page::create().unwrap();
+            page.count_wait(us);
+            page.count_wait(us);
+            let (at_most, count) = page.waits().next().unwrap();
+            assert_eq!((count, page.waits().count()), (2, 1));
+            assert!(at_most >= us && at_most <= us + us / 4 + 2, "{us}: {at_most}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Calls that are of interest in sessions alone: they send, change names, or signal ([`crate::session`]).
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::{pid_t, sockaddr, socklen_t};
+
+use super::data::{pthread_testcancel, rest};
+use super::interpose;
+use crate::session::{self, Written};
+
+/// Makes a call that changes what paths name by the door, and returns its result.
+macro_rules! by_door {
+    ($number:expr, $paths:expr, $($argument:expr),*) => {{
+        let mut arguments = [0_usize; 6];
+        let given = [$($argument),*];
+        arguments[..given.len()].copy_from_slice(&given);
+        // SAFETY: the arguments are the program's.
+        if let Some(result) = unsafe { session::names($number, $paths, arguments) } {
+            return result as c_int;
+        }
+    }};
+}
+
+const HERE: c_int = libc::AT_FDCWD;
+
+interpose! {
+    fn send(fd: c_int, from: *const c_void, len: usize, flags: c_int) -> isize as next {
+        // SAFETY: the arguments are the program's.
+        let sent = unsafe {
+            pthread_testcancel();
+            session::send(fd, from, len, flags, [0; 2])
+        };
+        match sent {
+            Written::Done(result) => result,
+            Written::Begun(done) => {
+                rest(done, next(fd, from.wrapping_byte_add(done), len - done, flags))
+            }
+        }
+    }
+
+    fn sendto(
+        fd: c_int,
+        from: *const c_void,
+        len: usize,
+        flags: c_int,
+        to: *const sockaddr,
+        to_len: socklen_t,
+    ) -> isize as next {
+        // SAFETY: the arguments are the program's.
+        let sent = unsafe {
+            pthread_testcancel();
+            session::send(fd, from, len, flags, [to.addr(), to_len as usize])
+        };
+        match sent {
+            Written::Done(result) => result,
+            Written::Begun(done) => {
+                rest(done, next(fd, from.wrapping_byte_add(done), len - done, flags, to, to_len))
+            }
+        }
+    }
+
+    fn unlink(path: *const c_char) -> c_int as next {
+        by_door!(libc::SYS_unlink, [Some((HERE, path)), None], path.addr());
+        next(path)
+    }
+
+    fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
+        let paths = [Some((at, path)), None];
+        by_door!(libc::SYS_unlinkat, paths, at as usize, path.addr(), flags as usize);
+        next(at, path, flags)
+    }
+
+    fn rmdir(path: *const c_char) -> c_int as next {
+        by_door!(libc::SYS_rmdir, [Some((HERE, path)), None], path.addr());
+        next(path)
+    }
+
+    fn mkdir(path: *const c_char, mode: c_uint) -> c_int as next {
+        by_door!(libc::SYS_mkdir, [Some((HERE, path)), None], path.addr(), mode as usize);
+        next(path, mode)
+    }
+
+    fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -> c_int as next {
+        let paths = [Some((at, path)), None];
+        by_door!(libc::SYS_mkdirat, paths, at as usize, path.addr(), mode as usize);
+        next(at, path, mode)
+    }
+
+    fn rename(from: *const c_char, to: *const c_char) -> c_int as next {
+        let paths = [Some((HERE, from)), Some((HERE, to))];
+        by_door!(libc::SYS_rename, paths, from.addr(), to.addr());
+        next(from, to)
+    }
+
+    fn renameat(at: c_int, from: *const c_char, into: c_int, to: *const c_char) -> c_int as next {
+        let paths = [Some((at, from)), Some((into, to))];
+        by_door!(libc::SYS_renameat, paths, at as usize, from.addr(), into as usize, to.addr());
+        next(at, from, into, to)
+    }
+
+    fn ftruncate(fd: c_int, len: i64) -> c_int as next {
+        // SAFETY: the arguments are numbers.
+        let done = unsafe {
+            session::on_file(libc::SYS_ftruncate, fd, [len as usize, 0, 0, 0, 0])
+        };
+        done.map_or_else(|| next(fd, len), |result| result as c_int)
+    }
+
+    fn ftruncate64(fd: c_int, len: i64) -> c_int as next {
+        // SAFETY: the arguments are numbers.
+        let done = unsafe {
+            session::on_file(libc::SYS_ftruncate, fd, [len as usize, 0, 0, 0, 0])
+        };
+        done.map_or_else(|| next(fd, len), |result| result as c_int)
+    }
+
+    fn fchmod(fd: c_int, mode: c_uint) -> c_int as next {
+        // SAFETY: the arguments are numbers.
+        let done =
+            unsafe { session::on_file(libc::SYS_fchmod, fd, [mode as usize, 0, 0, 0, 0]) };
+        done.map_or_else(|| next(fd, mode), |result| result as c_int)
+    }
+
+    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int as next {
+        // SAFETY: the arguments are numbers.
+        let done = unsafe {
+            session::on_file(libc::SYS_fchown, fd, [user as usize, group as usize, 0, 0, 0])
+        };
+        done.map_or_else(|| next(fd, user, group), |result| result as c_int)
+    }
+
+    fn kill(process: pid_t, signal: c_int) -> c_int as next {
+        let arguments = [process as usize, signal as usize, 0, 0, 0, 0];
+        // SAFETY: the arguments are numbers.
+        let done = unsafe { session::if_nothing_is_promised(libc::SYS_kill, arguments) };
+        done.map_or_else(|| next(process, signal), |result| result as c_int)
+    }
+}
