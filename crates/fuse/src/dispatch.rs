@@ -41,8 +41,10 @@ fn in_session(
             session.promise();
             return reply.send(Ok(Body::empty()));
         }
-        Verdict::Counts(sessions) => {
-            if let Operation::Write { mode, .. } = &mut operation {
+        Verdict::Counts { sessions, is_members } => {
+            if let Operation::Write { mode, .. } = &mut operation
+                && is_members
+            {
                 // O_SYNC has the bit of O_DSYNC (open(2)).
                 mode.flags &= !libc::O_SYNC;
             }

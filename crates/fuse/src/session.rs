@@ -294,6 +294,11 @@ impl Observer {
         self.0.sessions.status()
     }
 
+    /// To be called when the mount has ended and everything is durable: sessions need not wait for what was promised to them.
+    pub fn tell_sessions_that_all_is_durable(&self) {
+        self.0.sessions.all_is_durable();
+    }
+
     /// Begins a session of programs: syncs by processes that come from process `supervisor`, a number of this process's PID namespace, are
     /// promises from now on, with `every_change` all their changes. The descriptor is for the supervisor ([`weir_lane::promises`]).
     ///

@@ -66,8 +66,8 @@ pub(crate) enum Verdict {
     Nothing,
     /// A sync: to be counted as a promise of the session, and not to be done.
     Promise(Arc<Session>),
-    /// A change: these sessions count it as a promise before it is answered. If it is a write that syncs, it does not wait for that.
-    Counts(Vec<Arc<Session>>),
+    /// A change: these sessions count it as a promise before it is answered. If it is a member's write that syncs, it does not wait for that.
+    Counts { sessions: Vec<Arc<Session>>, is_members: bool },
     /// A change that is to be durable before it is answered.
     Commits,
     /// It waits until this is durable.
@@ -154,6 +154,13 @@ impl Sessions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// All that was changed is durable, and no request comes any more.
+    pub(crate) fn all_is_durable(&self) {
+        for session in self.all() {
+            session.promises.set_durable(session.promises.made());
+        }
+    }
+
     /// Each session's state.
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
         let status = |session: Arc<Session>| SessionStatus {
@@ -214,7 +221,7 @@ impl Sessions {
                     Verdict::Nothing if syncs || is_change && session.every_change => {
                         match session.promises.is_waited_for() {
                             true => Verdict::Commits,
-                            false => Verdict::Counts(vec![session]),
+                            false => Verdict::Counts { sessions: vec![session], is_members: true },
                         }
                     }
                     verdict => verdict,
@@ -273,7 +280,10 @@ impl Sessions {
 
 impl Verdict {
     fn counts(sessions: Vec<Arc<Session>>) -> Verdict {
-        if sessions.is_empty() { Verdict::Nothing } else { Verdict::Counts(sessions) }
+        match sessions.is_empty() {
+            true => Verdict::Nothing,
+            false => Verdict::Counts { sessions, is_members: false },
+        }
     }
 
     /// A process that is not a member waits until what was promised is durable, before it is answered.
@@ -402,7 +412,9 @@ mod tests {
         let member = sleeper();
         let sessions = Sessions::default();
         let (session, _memory) = sessions.add(std::process::id(), true).unwrap();
-        let Verdict::Counts(counting) = sessions.judge(member.id(), || Kind::Change) else {
+        let Verdict::Counts { sessions: counting, is_members: true } =
+            sessions.judge(member.id(), || Kind::Change)
+        else {
             panic!()
         };
         assert!(Arc::ptr_eq(&counting[0], &session));
@@ -413,9 +425,11 @@ mod tests {
         assert!(matches!(sessions.judge(member.id(), || Kind::Change), Verdict::Commits));
         pending[0].is_durable();
         drop(pending);
-        let Verdict::Counts(_) = sessions.judge(member.id(), || Kind::Change) else { panic!() };
-        // Whose it is cannot be found out.
-        assert!(matches!(sessions.judge(0, || Kind::Change), Verdict::Counts(_)));
+        let by_member = sessions.judge(member.id(), || Kind::Change);
+        assert!(matches!(by_member, Verdict::Counts { is_members: true, .. }));
+        // Whose it is cannot be found out: it is counted, and a sync of it is done.
+        let kind = || Kind::Write { written_back: false, syncs: true };
+        assert!(matches!(sessions.judge(0, kind), Verdict::Counts { is_members: false, .. }));
         end(member);
     }
 

@@ -57,18 +57,19 @@ enum Promised {
 
 /// Called when the library is loaded: asks for the session's memory, if there is a session. Returns whether there is one.
 pub(crate) fn begin() -> bool {
-    let Ok(page) = ask(ASK_PAGE, |fd| Page::open(fd)) else { return false };
-    let Some(page) = page else { return true };
+    let Ok(first) = sys::ask_supervisor(ASK, [ASK_PAGE, 0]) else { return false };
+    if sys::executable_page(ADDRESS, &CODE).is_err() {
+        sys::close(first);
+        return true;
+    }
+    let Ok(page) = map(first, |fd| Page::open(fd)) else { return true };
     let mounts = page.mounts();
     let mut promises = [const { MaybeUninit::uninit() }; MOUNTS_MAX];
     for (index, place) in promises[..mounts].iter_mut().enumerate() {
-        match ask(index as u64, |fd| Promises::open(fd, Side::Member)) {
-            Ok(Some(counts)) => drop(place.write(counts)),
-            _ => return true,
-        }
-    }
-    if sys::executable_page(ADDRESS, &CODE).is_err() {
-        return true;
+        let given = sys::ask_supervisor(ASK, [index as u64, 0]);
+        let counts = given.map(|fd| map(fd, |fd| Promises::open(fd, Side::Member)));
+        let Ok(Ok(counts)) = counts else { return true };
+        place.write(counts);
     }
     // SAFETY: no other thread runs this, and none reads it before the next line.
     unsafe { (*SESSION.0.get()).write(Session { page, mounts, promises }) };
@@ -76,16 +77,17 @@ pub(crate) fn begin() -> bool {
     true
 }
 
-/// Asks the supervisor for memory. An error if there is none to ask; `None` if the memory cannot be mapped.
-fn ask<T>(
-    what: u64,
+/// Maps what the supervisor put into this process, and closes the descriptor. By the door: the filter would take it for the end of a file
+/// that somebody else may watch.
+fn map<T>(
+    fd: c_int,
     map: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<T>,
-) -> sys::Result<Option<T>> {
-    let fd = sys::ask_supervisor(ASK, [what, 0])?;
-    // SAFETY: the supervisor put it into this process for this call, and it is closed only below.
+) -> std::io::Result<T> {
+    // SAFETY: it is open until it is closed below.
     let mapped = map(unsafe { BorrowedFd::borrow_raw(fd) });
-    sys::close(fd);
-    Ok(mapped.ok())
+    // SAFETY: the door's code is there; the arguments are numbers.
+    unsafe { by_door(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+    mapped
 }
 
 /// The session, if the door is open.

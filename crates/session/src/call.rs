@@ -38,6 +38,8 @@ pub(crate) enum Call {
     Moves { from: i32, into: i32 },
     /// sendmsg(2) and sendmmsg(2): the message may carry descriptors. Where its header is; `None`: several messages.
     Message { fd: i32, header: Option<u64> },
+    /// listen(2): from now on the kernel names the caller as the peer of those who connect (SO_PEERCRED, unix(7)).
+    Listens { fd: i32 },
     /// Closes descriptors from the first to the last one.
     Closes { first: u32, last: u32 },
     /// The process ends, or becomes another program: descriptors are closed.
@@ -48,6 +50,8 @@ pub(crate) enum Call {
     Opens { path: Path },
     /// A signal to a process, by number.
     Signal { process: i32 },
+    /// A call as another architecture numbers it.
+    Foreign { number: c_long },
     /// Anything else, by number.
     Unknown { number: c_long },
 }
@@ -84,14 +88,17 @@ impl Call {
             Call::Names { .. } => "changing names or attributes",
             Call::Opens { .. } => "making or cutting a file",
             Call::Signal { .. } => "signalling",
-            Call::Unknown { number } => return format!("system call {number}").into(),
+            Call::Listens { .. } => "listening",
+            Call::Unknown { number } | Call::Foreign { number } => {
+                return format!("system call {number}").into();
+            }
         })
     }
 
     /// Reads a call.
     pub(crate) fn of(architecture: u32, number: c_long, arguments: &[u64; 6]) -> Call {
         if architecture != AUDIT_ARCH_X86_64 {
-            return Call::Unknown { number };
+            return Call::Foreign { number };
         }
         let fd = |index: usize| arguments[index] as i32;
         let path = |index: usize| Path { directory: libc::AT_FDCWD, address: arguments[index] };
@@ -118,7 +125,6 @@ impl Call {
             | libc::SYS_shutdown
             | libc::SYS_connect
             | libc::SYS_bind
-            | libc::SYS_listen
             | libc::SYS_setsockopt
             | libc::SYS_flock
             | libc::SYS_ftruncate
@@ -128,6 +134,7 @@ impl Call {
             | libc::SYS_fsetxattr
             | libc::SYS_fremovexattr
             | libc::SYS_vmsplice => Call::Output { fd: fd(0) },
+            libc::SYS_listen => Call::Listens { fd: fd(0) },
             libc::SYS_fcntl if SIGNALS.contains(&(arguments[1] as u32)) => Call::Owner,
             libc::SYS_fcntl => Call::Output { fd: fd(0) },
             libc::SYS_ioctl if ASYNCHRONOUS.contains(&(arguments[1] as u32)) => Call::Owner,
@@ -150,7 +157,8 @@ impl Call {
                 Call::Ends
             }
             libc::SYS_open | libc::SYS_creat => Call::Opens { path: path(0) },
-            libc::SYS_openat | libc::SYS_openat2 => Call::Opens { path: at(0, 1) },
+            // openat2(2) may be told to follow the path in another way.
+            libc::SYS_openat => Call::Opens { path: at(0, 1) },
             libc::SYS_truncate
             | libc::SYS_mkdir
             | libc::SYS_rmdir
@@ -227,10 +235,10 @@ mod tests {
         assert_eq!(of(door::ASK, [3, 0, 0, 0, 0, 0]), asked);
         let asked = of(door::ASK, [door::ASK_OUTSIDE, 5, 0, 0, 0, 0]);
         assert_eq!(asked, Call::AsksWhetherOutside { fd: 5 });
-        for number in [libc::SYS_mount, libc::SYS_io_submit] {
+        for number in [libc::SYS_openat2, libc::SYS_mount, libc::SYS_io_submit] {
             assert_eq!(of(number, [0; 6]), Call::Unknown { number });
         }
-        assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Unknown { number: 4 });
+        assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Foreign { number: 4 });
         assert_eq!(Call::Unknown { number: 165 }.what(), "system call 165");
     }
 }

@@ -257,11 +257,11 @@ impl Commits {
         self.lock().joined(mount).is_some_and(|joined| joined.promises.is_waited_for())
     }
 
-    /// Whether the session may have changed the mount with this device.
-    pub(crate) fn may_have_changed(&self, device: Device) -> bool {
+    /// The mounts that the session may have changed.
+    pub(crate) fn changed(&self) -> Vec<Ordered> {
         let state = self.lock();
-        let joined = state.joined.iter().find(|joined| joined.mount.device == device);
-        joined.is_none_or(|joined| joined.promises.has_changes())
+        let changed = state.joined.iter().filter(|joined| joined.promises.has_changes());
+        changed.map(|joined| joined.mount.clone()).collect()
     }
 
     /// Promises that everything changed on the mounts so far will be durable before anybody outside notices.
@@ -337,7 +337,9 @@ impl Commits {
             let of = state.joined(mount);
             of.map(|joined| (Arc::clone(&joined.promises), Arc::clone(&joined.connection)))
         };
-        let Some((promises, connection)) = joined else { return mount.commit() };
+        let Some((promises, connection)) = joined else {
+            return Err(io::Error::other("its daemon does not count promises"));
+        };
         let made = promises.made();
         mount.commit()?;
         if has_hung_up(&connection) {

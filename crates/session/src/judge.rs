@@ -6,7 +6,7 @@
 //! Invariant: in doubt a call is outside. An error while it is judged is a doubt.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -44,9 +44,10 @@ pub(crate) struct Judge {
     supervisor: u32,
     /// Pipes that members made, and that were not passed on.
     pipes: HashSet<(Device, u64)>,
-    /// What the session got from outside at its beginning. The supervisor keeps it open: nobody notices that a member closes
-    /// it.
+    /// What the session got from outside at its beginning.
     inherited: HashSet<(Device, u64)>,
+    /// The supervisor's descriptors of that: as long as it keeps them open, nobody notices that a member closes it.
+    kept_open: HashMap<(Device, u64), Vec<i32>>,
     /// Sockets that lead outside, and always will: somebody outside is at the other end. A number that is used again is taken to be outside,
     /// too.
     outside: RefCell<HashSet<(Device, u64)>>,
@@ -65,7 +66,12 @@ impl Judge {
         let is_anonymous = |(fd, place): &(i32, Place)| {
             place.kind == FileType::Unknown && !own.closes_on_exec(*fd).unwrap_or(false)
         };
+        let mut kept_open = HashMap::<_, Vec<i32>>::new();
+        for (fd, place) in &inherited {
+            kept_open.entry((place.device, place.inode)).or_default().push(*fd);
+        }
         Ok(Judge {
+            kept_open,
             anonymous_are_outside: inherited.iter().any(is_anonymous),
             supervisor: own.0,
             pipes: HashSet::new(),
@@ -80,14 +86,20 @@ impl Judge {
 
     /// The supervisor closes what it inherited.
     pub(crate) fn forget_inherited(&mut self) {
-        self.inherited.clear();
+        self.kept_open.clear();
     }
 
     /// Notes descriptors that the call may pass to a process outside, or for which it may have signals sent there. To be called for
     /// every call.
     pub(crate) fn note(&mut self, stopped: &Stopped) {
-        if stopped.call == Call::Owner {
-            self.trust_no_descriptor();
+        match stopped.call {
+            // What a call of another architecture passes on is not looked into.
+            Call::Owner | Call::Foreign { .. } => self.trust_no_descriptor(),
+            // Who connects may reach somebody outside who has the socket, too.
+            Call::Listens { fd } if !self.is_own_socket(Task(stopped.thread), fd) => {
+                self.trust_no_descriptor();
+            }
+            _ => {}
         }
         let Call::Message { fd, header } = stopped.call else { return };
         if self.pipes.is_empty() && self.has_passed_descriptors {
@@ -106,6 +118,11 @@ impl Judge {
         if has_descriptors && !self.is_inside(task, fd, &[]).unwrap_or(false) {
             self.trust_no_descriptor();
         }
+    }
+
+    fn is_own_socket(&self, task: Task, fd: i32) -> bool {
+        let place = task.descriptor(fd);
+        place.is_ok_and(|place| !self.inherited.contains(&(place.device, place.inode)))
     }
 
     fn trust_no_descriptor(&mut self) {
@@ -134,7 +151,7 @@ impl Judge {
             | Call::SyncAll => true,
             // Answered by the supervisor.
             Call::Pipe { .. } | Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => true,
-            Call::Output { fd } | Call::Message { fd, .. } => inside(fd)?,
+            Call::Output { fd } | Call::Message { fd, .. } | Call::Listens { fd } => inside(fd)?,
             Call::Control { fd } => self.is_of_mount(task, fd, promised)?,
             Call::Moves { from, into } => inside(from)? && inside(into)?,
             Call::Closes { first, last } => {
@@ -153,7 +170,7 @@ impl Judge {
                 changes_inside(task, path, promised)? || opens_what_nobody_reads(task, path)?
             }
             Call::Signal { process } => process > 0 && self.is_member(process as u32, task)?,
-            Call::Owner | Call::Unknown { .. } => false,
+            Call::Owner | Call::Unknown { .. } | Call::Foreign { .. } => false,
         })
     }
 
@@ -219,13 +236,24 @@ impl Judge {
         promised: &[Device],
     ) -> io::Result<bool> {
         for (fd, place) in task.descriptors(first, last)? {
-            // The supervisor has what was inherited open.
-            let is_kept_open = self.inherited.contains(&(place.device, place.inode));
+            let number = (place.device, place.inode);
+            let kept_open = self.kept_open.get(&number);
             let is_noticed = match place.kind {
-                FileType::RegularFile if is_only(promised, place.device) => false,
-                FileType::RegularFile => task.closing_is_noticed(fd, is_kept_open)?,
-                FileType::Directory => false,
-                _ => !is_kept_open && !self.is_inside(task, fd, promised)?,
+                FileType::RegularFile | FileType::Directory
+                    if is_only(promised, place.device) =>
+                {
+                    false
+                }
+                FileType::RegularFile => {
+                    let is_same = |own: &i32| task.shares_description(fd, *own);
+                    let is_kept_open = kept_open.is_some_and(|fds| fds.iter().any(is_same));
+                    task.closing_is_noticed(fd, is_kept_open)? || task.has_locks_on(number)?
+                }
+                FileType::Directory => task.closing_is_noticed(fd, true)?,
+                FileType::CharacterDevice if NOBODY_READS.contains(&place.represents) => {
+                    task.closing_is_noticed(fd, true)?
+                }
+                _ => kept_open.is_none() && !self.is_inside(task, fd, promised)?,
             };
             if is_noticed {
                 return Ok(false);

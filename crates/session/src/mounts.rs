@@ -32,6 +32,8 @@ pub enum Mount {
     Ordered(Ordered),
     /// It is served by Weir, but its syncs are done at once, for this reason.
     Unordered(String),
+    /// It is served by Weir, and its daemon does not answer, for this reason: what it would promise is not known.
+    Unknown(String),
     /// Weir does not serve it.
     Other,
 }
@@ -135,11 +137,16 @@ impl Mounts {
             StatxFlags::MNT_ID | StatxFlags::from_bits_retain(MOUNT_ID_UNIQUE),
         )?;
         let device = (found.stx_dev_major, found.stx_dev_minor);
-        let mount = self
-            .known
-            .entry((device, found.stx_mnt_id))
-            .or_insert_with(|| self.finder.of_device(device));
-        Ok(mount.clone())
+        let number = (device, found.stx_mnt_id);
+        if let Some(mount) = self.known.get(&number) {
+            return Ok(mount.clone());
+        }
+        let mount = self.finder.of_device(device);
+        // Next time it may answer.
+        if !matches!(mount, Mount::Unknown(_)) {
+            self.known.insert(number, mount.clone());
+        }
+        Ok(mount)
     }
 
     /// All that Weir serves.

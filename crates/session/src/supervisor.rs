@@ -124,6 +124,7 @@ pub fn run(
     {
         let session = Arc::clone(&session);
         thread::Builder::new().name("commits".into()).spawn(move || {
+            let _ends = EndsByPanic;
             let (mount, error) = session.commits.run(&listener);
             kill_descendants();
             // The receiver is gone if the session has ended.
@@ -145,10 +146,11 @@ fn join_all(mounts: &Mounts, session: &Session) -> Result<(), String> {
                 Err(error) if counts_changes => {
                     return Err(format!("{}: {error}", mount.path.display()));
                 }
-                // Then only syncs that the fence stops are promises there.
+                // Its syncs are done at once.
                 _ => {}
             },
             Mount::Unordered(reason) if counts_changes => session.note_fallback(reason),
+            Mount::Unknown(reason) if counts_changes => return Err(reason),
             _ => {}
         }
     }
@@ -268,8 +270,20 @@ struct CallReceiver {
     mounts: Mounts,
 }
 
+/// If a thread that has it panics the process ends, and with it the session: nobody would answer its calls.
+struct EndsByPanic;
+
+impl Drop for EndsByPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 impl CallReceiver {
     fn run(&mut self) {
+        let _ends = EndsByPanic;
         self.listener.begin();
         loop {
             match self.listener.receive() {
@@ -303,8 +317,12 @@ impl CallReceiver {
             Call::SyncAll => {
                 // What others have changed there it does not cover on a FUSE mount.
                 let commits = &self.session.commits;
-                let mut mounts = self.mounts.ordered();
-                mounts.retain(|mount| commits.may_have_changed(mount.device));
+                for mount in self.mounts.ordered() {
+                    if let Err(error) = join(&self.mounts, &mount, commits) {
+                        self.session.note_fallback(format!("{}: {error}", mount.path.display()));
+                    }
+                }
+                let mounts = commits.changed();
                 if !mounts.is_empty() {
                     self.session.commits.promise(mounts);
                 }
@@ -390,12 +408,14 @@ impl CallReceiver {
             return None;
         }
         match self.mounts.of(file.as_fd()).ok()? {
-            Mount::Ordered(mount) => {
-                // If that fails, only syncs that the fence stops are promises there.
-                let _ = join(&self.mounts, &mount, &self.session.commits);
-                Some((file, mount))
-            }
-            Mount::Unordered(reason) => {
+            Mount::Ordered(mount) => match join(&self.mounts, &mount, &self.session.commits) {
+                Ok(()) => Some((file, mount)),
+                Err(error) => {
+                    self.session.note_fallback(format!("{}: {error}", mount.path.display()));
+                    None
+                }
+            },
+            Mount::Unordered(reason) | Mount::Unknown(reason) => {
                 self.session.note_fallback(reason);
                 None
             }

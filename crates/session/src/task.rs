@@ -93,6 +93,9 @@ impl Task {
 
     /// A duplicate of one of its descriptors.
     pub(crate) fn duplicate(self, fd: i32) -> io::Result<OwnedFd> {
+        if fd < 0 {
+            return Err(Errno::BADF.into());
+        }
         Ok(pidfd_getfd(self.pidfd()?, fd, PidfdGetfdFlags::empty())?)
     }
 
@@ -150,6 +153,24 @@ impl Task {
             flags(&facts).is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDONLY);
         let has_locks = facts.lines().any(|line| line.starts_with("lock:"));
         Ok(has_locks || !(is_read_only || is_kept_open))
+    }
+
+    /// Whether it has locks on a file, by any descriptor: closing one of them ends the process's own locks (fcntl_locking(2)).
+    pub(crate) fn has_locks_on(self, file: (Device, u64)) -> io::Result<bool> {
+        for (fd, place) in self.descriptors(0, u32::MAX)? {
+            if (place.device, place.inode) == file && self.closing_is_noticed(fd, true)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether one of its descriptors is of the same open description as one of this process (kcmp(2)). In doubt not.
+    pub(crate) fn shares_description(self, fd: i32, own: i32) -> bool {
+        const KCMP_FILE: libc::c_int = 0;
+        let this = std::process::id();
+        // SAFETY: the arguments are numbers.
+        unsafe { libc::syscall(libc::SYS_kcmp, self.0, this, KCMP_FILE, fd, own) == 0 }
     }
 
     /// What all of its descriptors in a range are; those that are closed meanwhile are left out.

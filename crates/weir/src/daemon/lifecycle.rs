@@ -596,7 +596,10 @@ impl Lifecycle {
         let log_is_void = lost.is_none() && self.shard.close_log();
         self.shard.stop();
         match &lost {
-            None => tracing::info!("everything is home"),
+            None => {
+                self.observer.tell_sessions_that_all_is_durable();
+                tracing::info!("everything is home");
+            }
             Some(lost) => tracing::error!("{lost}"),
         }
         // A request that came while the mount was ending gets its answer.

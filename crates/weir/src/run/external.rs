@@ -289,19 +289,29 @@ fn judge(mount: &mounts::Mount) -> Mount {
             path: mount.mount_point.clone(),
         }),
         Ok(_) => Mount::Unordered(format!("{at} is mounted without --order all")),
-        Err(reason) => Mount::Unordered(format!("{at}: {reason}")),
+        Err(NoStatus::Never(reason)) => Mount::Unordered(format!("{at}: {reason}")),
+        Err(NoStatus::NotNow(reason)) => Mount::Unknown(format!("{at}: {reason}")),
     }
 }
 
-fn status(mount: &mounts::Mount) -> Result<Status, String> {
-    let daemon = Daemon::connect(mount).map_err(|error| error.to_string())?;
+/// Why a daemon does not say how it is mounted.
+enum NoStatus {
+    /// It cannot be asked from here.
+    Never(String),
+    /// It was asked, and did not answer.
+    NotNow(String),
+}
+
+fn status(mount: &mounts::Mount) -> Result<Status, NoStatus> {
+    let daemon = Daemon::connect(mount).map_err(|error| NoStatus::Never(error.to_string()))?;
     if is_from_here(daemon.pid()) {
         // Its answer would be stopped, and wait for this process.
-        return Err("its daemon is in the session".to_owned());
+        return Err(NoStatus::Never("its daemon is in the session".to_owned()));
     }
-    match daemon.ask_briefly(&Request::Status).map_err(|error| error.to_string())? {
-        Reply::Status { status } => Ok(*status),
-        _ => Err("its daemon does not say".to_owned()),
+    match daemon.ask_briefly(&Request::Status) {
+        Ok(Reply::Status { status }) => Ok(*status),
+        Ok(_) => Err(NoStatus::NotNow("its daemon does not say".to_owned())),
+        Err(error) => Err(NoStatus::NotNow(error.to_string())),
     }
 }
 
