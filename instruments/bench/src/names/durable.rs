@@ -4,10 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::plant::{small_content, verify};
 use crate::error::{Doing, Result};
 use crate::workload::tree::{clear, sync};
-use crate::workload::{Class, Job, Outcome};
+use crate::workload::{Class, Job, Outcome, small_content, verify_small};
 
 const SEED: u64 = 0x6475_7261;
 const RECORD_BYTES: u64 = 1 << 10;
@@ -112,7 +111,7 @@ impl Job for Durable {
         // Of a document the last version alone is left.
         let kept = if self.kind == Kind::SaveByRename { DOCUMENTS } else { self.count };
         (self.count.saturating_sub(kept)..self.count)
-            .try_for_each(|number| verify(&self.place(home, number), &self.content(number)))
+            .try_for_each(|number| verify_small(&self.place(home, number), &self.content(number)))
     }
 }
 

@@ -2,8 +2,8 @@
 //! through Weir in front of the same home, in turn.
 //!
 //! `plan` says what is run and how often, `home` where, `side` by whom, `perform` runs it and `tree` compares what is
-//! left. `shell`, `clone`, `durable`, `postmark`, `packages` and `million` are the cases; git in a tree and SQLite are
-//! those of [`crate::workload`]. `relay` is the network of the home by sshfs. The JSON is that of [`crate::lane::results`].
+//! left. `shell`, `clone`, `durable`, `packages` and `million` are the cases; git in a tree, Postmark and SQLite
+//! are those of [`crate::workload`]. `relay` is the network of the home by sshfs. The JSON is that of [`crate::lane::results`].
 
 mod clone;
 mod durable;
@@ -14,7 +14,6 @@ mod packages;
 mod perform;
 mod plan;
 mod plant;
-mod postmark;
 pub mod relay;
 mod shell;
 mod side;

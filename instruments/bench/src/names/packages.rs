@@ -5,11 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::plant::{small_content, verify};
 use crate::error::{Doing, Error, Result};
 use crate::threads::at_once;
 use crate::workload::tree::clear;
-use crate::workload::{Job, Outcome};
+use crate::workload::{Job, Outcome, small_content, verify_small};
 
 const SEED: u64 = 0x6e70_6d00;
 const FILE_BYTES_MAX: u64 = 4 << 10;
@@ -99,7 +98,7 @@ impl Job for Packages {
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
         (0..self.files).try_for_each(|number| {
-            verify(&place(home, number), &small_content(SEED, number, FILE_BYTES_MAX))
+            verify_small(&place(home, number), &small_content(SEED, number, FILE_BYTES_MAX))
         })
     }
 }

@@ -7,13 +7,12 @@ use super::durable::{Durable, Kind as Durably};
 use super::home::Kind;
 use super::million::Million;
 use super::packages::Packages;
-use super::postmark::Postmark;
 use super::shell::{self, Copy, Remove, Untar};
 use super::tree::{Rules, Times};
 use crate::error::Result;
 use crate::form::Form;
 use crate::sqlite_shell;
-use crate::workload::{GitTree, Inserts, Job, Journal, require_git};
+use crate::workload::{GitTree, Inserts, Job, Journal, Postmark, require_git};
 
 /// The case that is run only when it is asked for by its name.
 pub const MILLION: &str = "million";

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use crate::content::Random;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
+use crate::workload::small_content;
 
 /// Files in a directory.
 const FILES_A_DIRECTORY: u64 = 20;
@@ -24,22 +24,6 @@ const FILES_A_LINK: u64 = 50;
 const FIRST_TIME: u64 = 1_600_000_000;
 /// Times of directories.
 const DIRECTORY_TIME: u64 = 1_650_000_000;
-
-/// Small bytes that follow from a seed and a number: up to `bytes_max` of them, and at least one.
-pub fn small_content(seed: u64, number: u64, bytes_max: u64) -> Vec<u8> {
-    let mut random = Random::of(seed, number);
-    let mut bytes = vec![0; 1 + random.below(bytes_max) as usize];
-    random.fill(&mut bytes);
-    bytes
-}
-
-/// Fails unless a file has this content.
-pub fn verify(path: &Path, content: &[u8]) -> Result<()> {
-    if fs::read(path).doing("read", path)? == content {
-        return Ok(());
-    }
-    Err(Error::Different(format!("{} is not as written", path.display())))
-}
 
 /// Makes a tree of `files` files of up to `bytes_max` bytes at `top`, which must not exist.
 pub fn plant(top: &Path, seed: u64, files: u64, bytes_max: u64) -> Result<()> {

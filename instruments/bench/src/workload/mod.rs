@@ -23,6 +23,7 @@ mod outcome;
 mod personality;
 mod pgbench;
 mod postgres;
+mod postmark;
 mod prepared;
 mod read_log;
 mod redis;
@@ -31,6 +32,7 @@ pub mod scratch;
 mod script;
 mod side_by_side;
 mod slots;
+mod small_file;
 mod sqlite;
 mod stamp;
 mod synced_writes;
@@ -60,11 +62,13 @@ pub use outcome::{ALL, Class, ClassOutcome, Outcome, Tally};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
 pub use pgbench::Pgbench;
 pub use postgres::{owner as postgres_owner, require as require_postgres};
+pub use postmark::Postmark;
 pub use prepared::{Prepared, compare};
 pub use redis::{Redis, require as require_redis};
 pub use script::{Script, require as require_script};
 pub use side_by_side::{Access, SideBySide, WORKLOADS};
 pub use slots::{PREPARED_SEED, Slots};
+pub use small_file::{small_content, verify_small};
 pub use sqlite::Sqlite;
 pub use synced_writes::SyncedWrites;
 pub use timeline::{Timeline, monotonic_ns};
@@ -106,6 +110,8 @@ pub enum Workload {
     Commits(Commits),
     /// A script that changes settings.
     Script(Script),
+    /// A pool of small files.
+    Postmark(Postmark),
 }
 
 impl Workload {
@@ -136,7 +142,8 @@ impl Workload {
             (Workload::Redis(_), Workload::Redis(_)) => true,
             (Workload::GitTree(one), Workload::GitTree(other)) => one.files == other.files,
             (Workload::Commits(_), Workload::Commits(_))
-            | (Workload::Script(_), Workload::Script(_)) => true,
+            | (Workload::Script(_), Workload::Script(_))
+            | (Workload::Postmark(_), Workload::Postmark(_)) => true,
             _ => false,
         }
     }
@@ -190,6 +197,7 @@ impl Deref for Workload {
             Workload::GitTree(job) => job,
             Workload::Commits(job) => job,
             Workload::Script(job) => job,
+            Workload::Postmark(job) => job,
         }
     }
 }

@@ -7,11 +7,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::plant::{small_content, verify};
+use serde::{Deserialize, Serialize};
+
 use crate::content::Random;
 use crate::error::{Doing, Result};
+use crate::workload::job::Job;
+use crate::workload::outcome::{Class, Outcome};
+use crate::workload::small_file::{small_content, verify_small};
 use crate::workload::tree::{clear, sync};
-use crate::workload::{Class, Job, Outcome};
 
 const SEED: u64 = 0x706f_7374;
 /// Postmark's default bounds are 500 bytes and 9.77 KiB; these are up to as large.
@@ -23,6 +26,7 @@ const DIRECTORIES: u64 = 10;
 const READ_BYTES: usize = 512;
 
 /// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Postmark {
     /// Files of the pool when the transactions begin.
     pub files: u64,
@@ -160,7 +164,11 @@ impl Job for Postmark {
             pool.transaction(transaction);
         }
         let mut files = pool.files.iter();
-        files.try_for_each(|file| verify(&place(home, file.number), &file.content()))
+        files.try_for_each(|file| verify_small(&place(home, file.number), &file.content()))
+    }
+
+    fn reset(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
+        self.prepare(home)
     }
 }
 
