@@ -147,6 +147,12 @@ enum Task {
         /// Where the prepared files are.
         directory: PathBuf,
     },
+    /// Serve a site's pages and take its records on a port of its own, which it prints, until standard input ends.
+    #[command(hide = true)]
+    WebServer {
+        /// Where the site's files are.
+        directory: PathBuf,
+    },
 }
 
 #[derive(Subcommand)]
@@ -246,6 +252,7 @@ fn run(task: Task) -> Result<()> {
         Task::Trial(trial) => trial::run(trial),
         Task::Check { directory } => workload::check(&directory),
         Task::Load { directory } => workload::load(&directory),
+        Task::WebServer { directory } => workload::serve_web(&directory),
     }
 }
 

@@ -20,7 +20,7 @@ use self::side::{Side, Stand};
 use crate::error::Result;
 use crate::form::{self, Form};
 use crate::lane::keeper::Keeper;
-use crate::lane::results::{Case, Figure, IO_URING};
+use crate::lane::results::{Case, IO_URING};
 use crate::lane::transport;
 use crate::measure::turn;
 use crate::mount::{require_fuse, weir_program};
@@ -33,7 +33,7 @@ const SUITE: &str = "sync";
 const FILES_BYTES: u64 = 1 << 30;
 
 /// What programs that sync gain by 'weir run --sync external': straight on ext4, there under eatmydata, which takes the syncs out, by
-/// FUSE through a mount with '--order all', and through the same mount in a session, in turn. The homes are this machine's own disk, and an
+/// FUSE through a mount with '--order all', and through the same mount in a session, in turn; 'postmark-every-write' in one with '--sync every-write'. The homes are this machine's own disk, and an
 /// emulated hard disk and flash drive. Needs root. Ends with zero only if all that was written is found afterwards.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -103,13 +103,12 @@ impl Arguments {
         let stand = Stand::new(run, &home, weir, transport, work)?;
         for cell in cells {
             let name = format!("{kind}/{}", cell.name);
-            let mut case = Case::new(name, Figure::Mean, sides.iter().map(|side| side.name()));
+            let mut case = Case::new(name, cell.setup.figure, sides.iter().map(|side| side.name()));
             cell.workload.prepare(&stand.files())?;
             for round in 0..form.rounds {
                 for side in turn(round, sides.len()) {
                     let (outcome, after_seconds) = stand.turn(sides[side], &cell)?;
-                    let class = if cell.name.starts_with("redis") { "set" } else { "transaction" };
-                    case.note(side, &outcome, class, after_seconds)?;
+                    case.note(side, &outcome, cell.setup.class, after_seconds)?;
                 }
             }
             stand.clear()?;

@@ -28,7 +28,7 @@ pub enum Side {
     Eatmydata,
     /// By FUSE through a mount that keeps everything in one order.
     Fuse,
-    /// Through the same mount in a session.
+    /// Through the same mount in a session: with `--sync external`, unless the case says otherwise.
     External,
 }
 
@@ -145,11 +145,11 @@ impl<'a> Stand<'a> {
         let under: &[&str] = match side {
             Side::Ext4 | Side::Fuse => &[],
             Side::Eatmydata => &["eatmydata"],
-            Side::External => &[&weir, "run", "--sync", "external", "--"],
+            Side::External => &[&weir, "run", "--sync", cell.setup.sync, "--"],
         };
         let under: Vec<String> = under.iter().map(|&word| word.to_owned()).collect();
         let server_under =
-            cell.clients_outside.then(|| cell.workload.with_server_under(&under)).flatten();
+            cell.setup.clients_outside.then(|| cell.workload.with_server_under(&under)).flatten();
         let (mut command, workload) = match &server_under {
             Some(workload) => (Command::new(&self.own), workload),
             None => (command_under(&under, &self.own), &cell.workload),

@@ -60,6 +60,8 @@ pub enum Figure {
     Median,
     /// The mean time of an operation: less is better.
     Mean,
+    /// The 99th percentile of the times of operations: less is better.
+    P99,
 }
 
 /// One comparison.
@@ -122,6 +124,7 @@ impl Round {
             Figure::Rate => self.ops_per_s,
             Figure::Median => self.p50_us,
             Figure::Mean => self.mean_us,
+            Figure::P99 => self.p99_us,
         }
     }
 }

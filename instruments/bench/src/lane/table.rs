@@ -46,7 +46,7 @@ pub fn line(case: &Case) -> String {
 /// A figure with its unit.
 pub fn show(case: &Case, value: f64) -> String {
     match case.figure {
-        Figure::Median | Figure::Mean => show_us(value),
+        Figure::Median | Figure::Mean | Figure::P99 => show_us(value),
         Figure::Rate => rate(value),
     }
 }

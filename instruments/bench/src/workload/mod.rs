@@ -13,11 +13,13 @@
 mod build;
 mod calls;
 mod commits;
+mod dpkg;
 mod file_server;
 mod fio;
 mod git_tree;
 mod inserts;
 mod job;
+mod mariadb;
 mod mobibench;
 mod outcome;
 mod personality;
@@ -39,6 +41,7 @@ mod synced_writes;
 mod timeline;
 mod tpcc;
 pub mod tree;
+mod web;
 
 use std::io::{self, Read};
 use std::ops::Deref;
@@ -51,12 +54,14 @@ use crate::error::{Doing, Error, Result};
 pub use build::{Build, require as require_build};
 pub use calls::{Call, Calls, Where};
 pub use commits::Commits;
+pub use dpkg::{Dpkg, require as require_dpkg};
 pub use file_server::{FileServer, Mix};
 pub use fio::{Engine, Fio, job as fio_job, require as require_fio};
 pub use git_tree::{GitTree, git, require as require_git, tree as git_tree, verify as verify_git};
 pub use inserts::{Inserts, Journal};
 pub use job::Job;
 pub use job::command_under;
+pub use mariadb::{Mariadb, require as require_mariadb};
 pub use mobibench::{Mobibench, Trace};
 pub use outcome::{ALL, Class, ClassOutcome, Outcome, Tally};
 pub use personality::{FILE as PERSONALITY_FILE, Kind, Personality};
@@ -73,6 +78,7 @@ pub use sqlite::Sqlite;
 pub use synced_writes::SyncedWrites;
 pub use timeline::{Timeline, monotonic_ns};
 pub use tpcc::{Tpcc, WAREHOUSE_BYTES};
+pub use web::{Web, serve as serve_web};
 
 /// Something to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,6 +118,12 @@ pub enum Workload {
     Script(Script),
     /// A pool of small files.
     Postmark(Postmark),
+    /// Small transactions of MariaDB.
+    Mariadb(Mariadb),
+    /// Packages unpacked by dpkg.
+    Dpkg(Dpkg),
+    /// A web server's mix.
+    Web(Web),
 }
 
 impl Workload {
@@ -143,7 +155,10 @@ impl Workload {
             (Workload::GitTree(one), Workload::GitTree(other)) => one.files == other.files,
             (Workload::Commits(_), Workload::Commits(_))
             | (Workload::Script(_), Workload::Script(_))
-            | (Workload::Postmark(_), Workload::Postmark(_)) => true,
+            | (Workload::Postmark(_), Workload::Postmark(_))
+            | (Workload::Mariadb(_), Workload::Mariadb(_))
+            | (Workload::Web(_), Workload::Web(_)) => true,
+            (Workload::Dpkg(one), Workload::Dpkg(other)) => one == other,
             _ => false,
         }
     }
@@ -161,6 +176,7 @@ impl Workload {
             Workload::Pgbench(job) => {
                 Some(Workload::Pgbench(Pgbench { server_under, ..job.clone() }))
             }
+            Workload::Web(job) => Some(Workload::Web(Web { server_under, ..job.clone() })),
             _ => None,
         }
     }
@@ -198,6 +214,9 @@ impl Deref for Workload {
             Workload::Commits(job) => job,
             Workload::Script(job) => job,
             Workload::Postmark(job) => job,
+            Workload::Mariadb(job) => job,
+            Workload::Dpkg(job) => job,
+            Workload::Web(job) => job,
         }
     }
 }
