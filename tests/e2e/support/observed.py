@@ -7,7 +7,7 @@
         prints how much was seen; exit status 3, with a sentence, if what is in DIRECTORY does not explain it
     observed.py load NAME DIRECTORY
         the program of a load
-    observed.py prepare postgres DIRECTORY
+    observed.py prepare postgres|mariadb DIRECTORY
         makes what the load begins with
 
 A load counts. What is seen is a line with the name of a counter and a number, noted after it was seen: from then on the counter must not be below
@@ -18,6 +18,7 @@ that. The loads:
     keys    a key-value server over TCP, with clients outside the session
     redis   Redis with appendfsync always, with clients outside
     postgres  PostgreSQL, with psql outside; DIRECTORY is a cluster with the table of `prepare`, and PostgreSQL's programs are in $PROGRAMS
+    mariadb  MariaDB, with clients outside; DIRECTORY is a data directory with the table of `prepare`
     status  a program for each number, whose exit status is seen
 """
 
@@ -27,6 +28,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -229,9 +231,8 @@ def prepare_postgres(directory):
     single(directory, "CREATE TABLE seen (own int, number int);")
 
 
-def postgres_client(seen, socket_name, over, own):
-    """As `client`."""
-    command = ["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-h", socket_name, "-U", "postgres", "-d", "postgres"]
+def database_client(seen, command, looks, over, own):
+    """As `client`, by a database's own client, which `command` runs. It looks at others' numbers if it `looks`."""
     until = time.monotonic() + PATIENCE_S
     while not over.is_set() and time.monotonic() < until:
         shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
@@ -247,7 +248,7 @@ def postgres_client(seen, socket_name, over, own):
                 if ask(f"INSERT INTO seen VALUES ({own}, {number}) RETURNING number;") != b"%d\n" % number:
                     break
                 seen.note(f"key-{own}", number)
-                if number % 3 == 0:
+                if looks and number % 3 == 0:
                     other = (own + number) % CLIENTS
                     value = ask(f"SELECT coalesce(max(number), 0) FROM seen WHERE own = {other};")
                     if value.endswith(b"\n"):
@@ -262,23 +263,80 @@ def postgres_client(seen, socket_name, over, own):
         time.sleep(0.05)
 
 
-def observe_postgres(seen, directory, command):
-    socket_name = f"@weir-observed-{os.getpid()}"
-    server = as_postgres("postgres", "-D", directory, "-k", socket_name)
-    program = subprocess.Popen([*command, *server], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+def observe_database(seen, command, looks):
+    """By clients that `command` runs, until the server is gone."""
     over = threading.Event()
-    clients = [threading.Thread(target=postgres_client, args=(seen, socket_name, over, own)) for own in range(CLIENTS)]
+    clients = [threading.Thread(target=database_client, args=(seen, command, looks, over, own)) for own in range(CLIENTS)]
     for one in clients:
         one.start()
     for one in clients:
         one.join()
-    # An immediate stop.
-    subprocess.run(["pkill", "-QUIT", "-f", f"{socket_name}$"], check=False)
+
+
+def end(program, signal_name, pattern):
+    """Ends a server by a signal to the processes of `pattern`."""
+    subprocess.run(["pkill", f"-{signal_name}", "-f", pattern], check=False)
     try:
         program.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
-        subprocess.run(["pkill", "-KILL", "-f", f"{socket_name}$"], check=False)
+        subprocess.run(["pkill", "-KILL", "-f", pattern], check=False)
         program.wait()
+
+
+def observe_postgres(seen, directory, command):
+    socket_name = f"@weir-observed-{os.getpid()}"
+    server = as_postgres("postgres", "-D", directory, "-k", socket_name)
+    program = subprocess.Popen([*command, *server], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+    client_command = ["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-h", socket_name, "-U", "postgres", "-d", "postgres"]
+    observe_database(seen, client_command, True)
+    # An immediate stop.
+    end(program, "QUIT", f"{socket_name}$")
+
+
+def mariadb_server(directory, socket_name):
+    """Its temporary files are beside its data: a server removes those of all others that are in the same place."""
+    server = ["mariadbd", "--no-defaults", "--user=root", "--skip-networking", f"--datadir={directory}", f"--tmpdir={directory}"]
+    server += [f"--log-error={directory}/server.log", "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=8M"]
+    return [*server, "--innodb-log-file-size=8M", "--innodb-temp-data-file-path=ibtmp1:3M:autoextend", f"--socket={socket_name}"]
+
+
+def mariadb_client(socket_name, *words):
+    return ["mariadb", "--no-defaults", "--user=root", f"--socket={socket_name}", "--batch", "--skip-column-names", *words]
+
+
+def ask_mariadb(directory, sql):
+    """What a server that nobody else uses says."""
+    with tempfile.TemporaryDirectory() as place:
+        socket_name = place + "/socket"
+        server = subprocess.Popen(mariadb_server(directory, socket_name), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            said = subprocess.run(mariadb_client(socket_name, "--execute", sql), stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+            if said.returncode == 0:
+                break
+            if server.poll() is not None or time.monotonic() > until:
+                server.kill()
+                server.wait()
+                not_explained(f"MariaDB cannot open {directory}: {content(directory + '/server.log').decode()[-300:]}")
+            time.sleep(0.02)
+        server.terminate()
+        server.wait()
+    return said.stdout.decode()
+
+
+def prepare_mariadb(directory):
+    command = ["mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={directory}", "--skip-test-db"]
+    command += ["--auth-root-authentication-method=normal", "--innodb-log-file-size=8M"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    ask_mariadb(directory, "CREATE DATABASE observed; CREATE TABLE observed.seen (own int, number int) ENGINE=InnoDB;")
+
+
+def observe_mariadb(seen, socket_name, directory, command):
+    server = [*command, *mariadb_server(directory, socket_name)]
+    program = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # InnoDB shows a transaction to others before its log is synced: what they see of it is not promised.
+    observe_database(seen, mariadb_client(socket_name, "--unbuffered", "--database=observed"), False)
+    end(program, "KILL", f"^mariadbd .*--socket={socket_name}$")
 
 
 def observe(load, directory, seen_at, command):
@@ -293,6 +351,8 @@ def observe(load, directory, seen_at, command):
         observe_redis(seen, seen_at + ".socket", directory, command)
     elif load == "postgres":
         observe_postgres(seen, directory, command)
+    elif load == "mariadb":
+        observe_mariadb(seen, seen_at + ".socket", directory, command)
     elif load == "status":
         observe_status(seen, directory, command)
     else:
@@ -386,6 +446,11 @@ def check_postgres(directory):
     return {f"key-{own}": number for own, number in zip(numbers[::2], numbers[1::2])}
 
 
+def check_mariadb(directory):
+    said = ask_mariadb(directory, "SELECT own, count(DISTINCT number) FROM observed.seen GROUP BY own;")
+    return {f"key-{own}": int(number) for own, number in (line.split() for line in said.splitlines())}
+
+
 def check(load, directory, seen_at):
     seen = {}
     for line in content(seen_at).decode().splitlines():
@@ -402,6 +467,8 @@ def check(load, directory, seen_at):
         kept = {key: int(number) for key, number in (line.split() for line in lines)}
     elif load == "postgres":
         kept = check_postgres(directory)
+    elif load == "mariadb":
+        kept = check_mariadb(directory)
     else:
         kept = check_redis(directory)
     for counter, number in seen.items():
@@ -415,7 +482,7 @@ def main():
     if what == "observe":
         observe(load, directory, rest[0], rest[1:])
     elif what == "prepare":
-        prepare_postgres(directory)
+        {"postgres": prepare_postgres, "mariadb": prepare_mariadb}[load](directory)
     elif what == "check":
         check(load, directory, rest[0])
     else:
