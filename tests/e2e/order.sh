@@ -4,7 +4,7 @@
 # refused, and what the log has no records of is refused or done by reading and writing. What home gets at once comes after all
 # that was before it, and is durable before what comes after it, and when a sync returns: it is there after a power cut. An fsync
 # takes in what the lane has of other files.
-# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space at-once-and-a-cut fsync-and-the-lane size
+# cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space at-once-and-a-cut fsync-and-the-lane size room
 # seconds: 70
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -231,6 +231,38 @@ fsync-and-the-lane)
         "$WEIR" recover "$SRC" >"$WORK/said"
         expect_equal "the last write before the fsync of $synced" "$(tail -c 4096 "$SRC/file" | head -c 4)" last
     done
+    ;;
+room)
+    # Data fills the log while a name keeps its end, and waits for the name to be settled at home, and for nothing else.
+    mount_weir_foreground "$SRC" "$MNT" --order all --log-size 32M
+    slowest=$(python3 - "$MNT" <<'PYTHON'
+import os
+import sys
+import time
+
+os.chdir(sys.argv[1])
+os.mkdir("a")
+os.mkdir("b")
+file = os.open("a/file", os.O_RDWR | os.O_CREAT)
+os.pwrite(file, bytes(16 << 20), 0)
+os.fsync(file)
+# Until whoever brings names home has nothing to do.
+time.sleep(6)
+os.close(os.open("b/name", os.O_RDWR | os.O_CREAT))
+time.sleep(0.2)
+slowest = 0
+for nth in range(8000):
+    began = time.monotonic()
+    os.pwrite(file, b"x" * 16384, nth % 1000 * 16384)
+    if nth % 4 == 0:
+        os.fdatasync(file)
+    slowest = max(slowest, time.monotonic() - began)
+print(int(slowest * 1000))
+PYTHON
+    )
+    [ "$slowest" -lt 3000 ] || fail "a write waited $slowest ms for room in the log"
+    umount_weir "$MNT"
+    counts "the slowest of 8000 writes took $slowest ms"
     ;;
 size)
     mount_weir_foreground "$SRC" "$MNT" --log-size 1M

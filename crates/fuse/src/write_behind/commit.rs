@@ -23,6 +23,9 @@ const COMMIT_AGE: Duration = Duration::from_millis(500);
 /// What home has is settled no later than that, if the log does not need room before.
 const SETTLE_AGE: Duration = Duration::from_secs(15);
 
+/// How often it is looked whether the log needs room, if home has something to settle.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
+
 /// More than so many parts are not left unsettled.
 const UNSETTLED_MAX: usize = 20_000;
 
@@ -114,6 +117,14 @@ impl State {
         // The end of a commit calls a thread.
         let log = self.log.as_ref().filter(|log| !log.failed && !log.committing)?;
         log.uncommitted.map(|since| COMMIT_AGE.saturating_sub(since.elapsed()))
+    }
+
+    /// How long a thread may sleep until it looks whether the log wants room: data may fill it meanwhile, and then waits for what names
+    /// keep of it. One thread does that.
+    pub(super) fn room_sleep(&self) -> Option<Duration> {
+        let log = self.log.as_ref().filter(|log| !log.failed && !log.settling)?;
+        let is_needed = log.continued.is_none() && self.tree.unsettled() > 0;
+        (is_needed && self.crew.looking == 0).then_some(LOOK_FOR_ROOM)
     }
 }
 

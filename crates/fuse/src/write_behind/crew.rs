@@ -19,6 +19,8 @@ pub(super) struct Crew {
     pub(super) idle: usize,
     /// Idle ones that sleep no longer than until what was changed is to be committed.
     pub(super) watching: usize,
+    /// Idle ones that look whether the log needs room.
+    pub(super) looking: usize,
     /// What home takes for a command, about.
     command: Duration,
     pub(super) stopped: bool,

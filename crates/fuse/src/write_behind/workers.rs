@@ -177,10 +177,15 @@ impl WriteBehind {
             let watches =
                 usize::from(state.log.as_ref().is_some_and(|log| log.uncommitted.is_some()));
             state.crew.watching += watches;
-            let sleep = state.log_sleep().map_or(RETRY, |sleep| sleep.min(RETRY));
+            let room = state.room_sleep();
+            let looks = usize::from(room.is_some());
+            state.crew.looking += looks;
+            let sleeps = [state.log_sleep(), room, Some(RETRY)];
+            let sleep = sleeps.into_iter().flatten().min().unwrap_or(RETRY);
             let waited = self.work.wait_timeout(state, sleep);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.crew.watching -= watches;
+            state.crew.looking -= looks;
             state.crew.idle -= 1;
         }
     }
