@@ -226,7 +226,7 @@ SYNC:
   to others, changes outside the mount and the exit status wait until what was synced before is durable; so do
   all calls that Weir does not know. If it cannot be made durable, the program and all that it started are killed, and this
   command exits with 74. With --sync every-write they wait until everything that was changed before is durable, synced or
-  not. The library is not preloaded, and the report counts syncs, commits and waits. JSON fields:
+  not. The library makes the calls that need not wait; the lane is not used. The report counts syncs, commits and waits. JSON fields:
   weir_version, command, exit_status, stopped_calls, promises, commits (for_output, by_time, at_end), waits (count,
   p50_us, p99_us, max_us), syncs_done_at_once. Needs Linux 5.19. docs/SEMANTICS.md says what is covered.
 
