@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways promises synchronous outsiders no-end inside outcomes every-write counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
+# cases: ways promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -385,6 +385,60 @@ every-write)
     soon no_sessions || fail "a session has ended, and the daemon has it still"
     umount_weir "$MNT"
     counts "8 kills, $seen_all changes seen"
+    ;;
+unanswered)
+    # What a daemon that does not answer would count is not known.
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+    kill -STOP "$WEIR_PID"
+    status=0
+    "$WEIR" run --sync every-write -- true 2>"$WORK/said" || status=$?
+    kill -CONT "$WEIR_PID"
+    expect_equal "status" "$status" 1
+    grep -q "cannot begin a session: .*$MNT" "$WORK/said" || fail "the error is: $(cat "$WORK/said")"
+    umount_weir "$MNT"
+    ;;
+unmounted)
+    # Another program's mapping on another mount may be the session's. When that mount is home the session need not wait for it.
+    mkdir "$WORK/other" "$WORK/elsewhere"
+    head -c 4096 /dev/zero >"$WORK/other/file"
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    mount_weir "$WORK/other" "$WORK/elsewhere" "${COMMIT[@]}"
+    "$WEIR" run --sync every-write -- sh -c "while [ ! -e $WORK/go ]; do sleep 0.1; done; echo text >$MNT/file; echo seen" >"$WORK/said" 2>&1 &
+    runner=$!
+    sessions_elsewhere() { "$WEIR" status "$WORK/elsewhere" --json | python3 "$SUPPORT/field.py" "sessions.0.$1" 2>/dev/null; }
+    soon sessions_elsewhere supervisor >"$WORK/number" || fail "the session does not begin"
+    python3 -c '
+import mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 4096)
+    mapped[:3] = b"new"
+    mapped.flush()' "$WORK/elsewhere/file"
+    expect_equal "whether the session has a promise there" "$(sessions_elsewhere pending)" True
+    umount_weir "$WORK/elsewhere"
+    touch "$WORK/go"
+    status=0
+    wait "$runner" || status=$?
+    expect_equal "status ($(cat "$WORK/said"))" "$status" 0
+    umount_weir "$MNT"
+    ;;
+door)
+    # What nobody outside can notice is not stopped; without the library it is, and the result is the same.
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    mkdir "$MNT/d"
+    external --report="$WORK/report.json" -- python3 "$LEAVING" by-door "$MNT/d"
+    stopped=$(reported "$WORK/report.json" stopped_calls)
+    [ "$stopped" -lt 500 ] || fail "$stopped calls of 8000 were stopped"
+    expect_equal "promises" "$(reported "$WORK/report.json" promises)" 1000
+    expect_equal "content" "$(cat "$MNT/d/file")" 00000000000000000999
+    expect_equal "names" "$(ls "$MNT/d")" file
+    external --report="$WORK/report.json" -- env -u LD_PRELOAD python3 "$LEAVING" by-door "$MNT/d"
+    [ "$(reported "$WORK/report.json" stopped_calls)" -ge 7000 ] || fail "calls by a program without the library were not stopped: $(cat "$WORK/report.json")"
+    expect_equal "promises without the library" "$(reported "$WORK/report.json" promises)" 1000
+    # A server's syncs are commits: a promise would only have all others wait.
+    external --report="$WORK/report.json" -- python3 "$LEAVING" answer "$MNT/file" | cat >"$WORK/said"
+    expect_equal "answers" "$(wc -l <"$WORK/said")" 100
+    [ "$(reported "$WORK/report.json" promises)" -le 10 ] || fail "a server's syncs are promises: $(cat "$WORK/report.json")"
+    umount_weir "$MNT"
     ;;
 counter)
     seen_all=0

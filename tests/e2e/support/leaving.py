@@ -3,6 +3,8 @@
 
     leaving.py count FILE                       counts up in FILE, synced, and prints each number after its sync
     leaving.py synchronous WAY FILE [WORD]      changes FILE by a synchronous write of this kind, prints WORD, and stays
+    leaving.py by-door DIRECTORY                changes and syncs files 1000 times in DIRECTORY, which nobody outside can notice
+    leaving.py answer FILE                      syncs FILE 100 times, and prints something after each sync
     leaving.py sync-on FILE                     as count, without printing
     leaving.py observe OUT COMMAND...           runs COMMAND, and keeps its last whole line in OUT, as an observer outside would see it
     leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
@@ -17,6 +19,7 @@ import mmap
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -34,6 +37,29 @@ def count(path, prints=True):
         os.fsync(fd)
         if prints:
             os.write(1, b"%d\n" % number)
+
+
+def by_door(path):
+    """What a member need not be stopped for: changes of files and names on the mount, locks there, and their syncs."""
+    os.chdir(path)
+    fd = os.open("file", os.O_RDWR | os.O_CREAT, 0o644)
+    for number in range(1000):
+        os.pwrite(fd, b"%020d" % number, 0)
+        os.fsync(fd)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_UN)
+        os.close(os.open("journal", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644))
+        os.rename("journal", "old")
+        os.unlink("old")
+
+
+def answer(path):
+    """A server that syncs before each answer."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    for number in range(100):
+        os.pwrite(fd, b"%020d" % number, 0)
+        os.fsync(fd)
+        os.write(1, b"%d\n" % number)
 
 
 def change(directory):
@@ -117,6 +143,11 @@ class Ways:
         self.elsewhere = os.open(outside + "/file", os.O_RDWR | os.O_CREAT, 0o644)
         self.locked = os.open(outside + "/file", os.O_RDONLY)
         fcntl.flock(self.locked, fcntl.LOCK_SH)
+        self.own = os.open(outside + "/own", os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.lockf(self.own, fcntl.LOCK_EX)
+        self.directory = os.open(outside, os.O_RDONLY)
+        fcntl.flock(self.directory, fcntl.LOCK_SH)
+        os.makedirs(outside + mount)
         self.listening = socket.socket(socket.AF_UNIX)
         self.listening.bind(outside + "/listening")
         self.listening.listen()
@@ -335,6 +366,28 @@ def release_a_lock_outside(self):
 
 
 @outside
+def end_a_lock_by_another_descriptor(self):
+    # fcntl_locking(2): closing any descriptor of a file ends the locks of the process.
+    os.close(os.open(self.outside + "/own", os.O_RDONLY))
+
+
+@outside
+def unlock_a_directory_by_closing_it(self):
+    os.close(self.directory)
+
+
+@outside
+def close_inherited_file_that_was_opened_again(self):
+    os.close(os.open("/proc/self/fd/1", os.O_WRONLY))
+
+
+@outside
+def make_in_another_root(self):
+    how = struct.pack("3Q", os.O_CREAT | os.O_WRONLY, 0o600, 0x10)  # RESOLVE_IN_ROOT
+    libc.syscall(437, self.directory, f"{self.mount}/new".encode(), how, len(how))
+
+
+@outside
 def close_written_file_outside(self):
     os.close(self.elsewhere)
 
@@ -442,6 +495,17 @@ def make_by_a_relative_path(self):
 
 
 @inside
+def close_a_duplicate_of_what_was_inherited(self):
+    os.close(os.dup(1))
+
+
+@inside
+def sync_what_cannot_be(self):
+    for fd in (-1, 1000, self.right.fileno(), self.read):
+        libc.fsync(fd)
+
+
+@inside
 def lock_in_the_mount(self):
     fcntl.lockf(self.other, fcntl.LOCK_EX)
     fcntl.flock(self.other, fcntl.LOCK_UN)
@@ -504,6 +568,10 @@ def main():
     what, *rest = sys.argv[1:]
     if what == "count":
         count(*rest)
+    elif what == "by-door":
+        by_door(*rest)
+    elif what == "answer":
+        answer(*rest)
     elif what == "change":
         change(*rest)
     elif what == "synchronous":

@@ -122,16 +122,26 @@ interpose! {
     }
 }
 
-/// A lock for which the call does not wait.
+/// A lock. Where the call would wait it is not made here: the thread could not be cancelled.
 fn lock_by_door(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
-    if !matches!(command, libc::F_SETLK | libc::F_OFD_SETLK) {
-        return None;
-    }
-    // SAFETY: the arguments are the program's.
-    let locked = unsafe {
-        session::on_file(libc::SYS_fcntl, fd, [command as usize, argument, 0, 0, 0])
+    let at_once = match command {
+        libc::F_SETLK | libc::F_SETLKW => libc::F_SETLK,
+        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
+        _ => return None,
     };
-    locked.map(|result| result as c_int)
+    // SAFETY: the arguments are the program's.
+    let locked =
+        unsafe { session::on_file(libc::SYS_fcntl, fd, [at_once as usize, argument, 0, 0, 0]) };
+    match locked? as c_int {
+        -1 if command != at_once && is_taken() => None,
+        result => Some(result),
+    }
+}
+
+/// Whether the last call failed since another process has a lock.
+fn is_taken() -> bool {
+    // SAFETY: the thread's own.
+    matches!(unsafe { *libc::__errno_location() }, libc::EAGAIN | libc::EACCES)
 }
 
 /// See [`crate::credentials`].

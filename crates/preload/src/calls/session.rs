@@ -92,6 +92,12 @@ interpose! {
         next(from, to)
     }
 
+    fn link(from: *const c_char, to: *const c_char) -> c_int as next {
+        let paths = [Some((HERE, from)), Some((HERE, to))];
+        by_door!(libc::SYS_link, paths, from.addr(), to.addr());
+        next(from, to)
+    }
+
     fn renameat(at: c_int, from: *const c_char, into: c_int, to: *const c_char) -> c_int as next {
         let paths = [Some((at, from)), Some((into, to))];
         by_door!(libc::SYS_renameat, paths, at as usize, from.addr(), into as usize, to.addr());
