@@ -64,6 +64,7 @@ impl SocketPlace {
     /// Takes the name over from the daemon that had it: the device number now belongs to this mount.
     fn bind(&mut self) -> io::Result<UnixListener> {
         let _lock = self.lock()?;
+        remove_dead(&self.directory);
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -86,6 +87,40 @@ impl Drop for SocketPlace {
         }
         let _ = fs::remove_file(&self.by_process);
     }
+}
+
+/// Removes what daemons left that were killed. With the lock, so that nobody is about to listen.
+fn remove_dead(directory: &Path) {
+    let sockets = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let sockets = sockets.collect::<Vec<_>>();
+    // Its change time is another one when one of its names is gone.
+    let inode = |path: &PathBuf| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    let mut dead = Vec::new();
+    for socket in &sockets {
+        // A daemon in another PID namespace has its number there: it answers.
+        let is_gone = place::process(socket).is_some_and(|process| !is_there(process));
+        if is_gone && is_refused(socket) {
+            dead.extend(inode(socket));
+        }
+    }
+    for socket in sockets {
+        if inode(&socket).is_ok_and(|inode| dead.contains(&inode)) {
+            let _ = fs::remove_file(socket);
+        }
+    }
+}
+
+fn is_there(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+/// Whether nobody listens. A socket whose queue is full is listened to.
+fn is_refused(socket: &Path) -> bool {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let made = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let (Ok(made), Ok(address)) = (made, SocketAddrUnix::new(socket)) else { return false };
+    connect(&made, &address) == Err(rustix::io::Errno::CONNREFUSED)
 }
 
 /// Where the answer to one request goes.
@@ -266,6 +301,33 @@ mod tests {
         ));
         drop(server);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_killed_daemons_left_is_removed_and_nothing_else() {
+        let directory = scratch("dead");
+        // No process has such a number (proc_sys_kernel(5), pid_max).
+        let (dead, alive) = (1 << 23, std::process::id());
+        for (device, process) in [("0:7", dead), ("0:8", dead + 1)] {
+            let by_process = directory.join(place::process_name(process));
+            drop(UnixListener::bind(&by_process).unwrap());
+            fs::hard_link(by_process, directory.join(format!("{device}.sock"))).unwrap();
+        }
+        drop(UnixListener::bind(directory.join(place::process_name(alive))).unwrap());
+        let elsewhere = UnixListener::bind(directory.join(place::process_name(dead + 2))).unwrap();
+        let server = Server::bind_in(directory.clone(), DEVICE, 1).unwrap();
+        let mut left = fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect::<Vec<_>>();
+        left.sort();
+        let mut wanted =
+            [1, alive, dead + 2].map(place::process_name).into_iter().collect::<Vec<_>>();
+        wanted.push(place::socket_name(DEVICE));
+        wanted.sort();
+        assert_eq!(left, wanted);
+        drop((server, elsewhere));
         fs::remove_dir_all(directory).unwrap();
     }
 
