@@ -142,12 +142,23 @@ ways)
         least=1
         case $way in
         *tcp | *connection* | connect | uncork | *datagram_elsewhere | *unix_socket | *another_program | *pipe_out | *passed_out) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
-        local_server) expected=1 ;; # Its first three calls can be noticed.
+        local_server | tcp*) expected=1 ;; # Its first calls can be noticed.
         esac
-        # The message that passes it out, and each of three uses.
-        if [ "$way" = add_to_an_event_passed_out ]; then least=4; fi
+        case $way in
+        tcp_received* | tcp_to_a_member_that*) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
+        esac
+        within=()
+        case $way in
+        *inherited_at* | *inherited_socket) within=(python3 "$LEAVING" inheriting "$way") ;;
+        esac
+        case $way in
+        add_to_an_event_passed_out) least=4 ;; # The message that passes it out, and each of three uses.
+        tcp_inherited*) ;;
+        tcp_to_a_member_that*) least=3 ;; # Listening, the message, and the use.
+        tcp*) least=2 ;; # Listening or connecting, and the use.
+        esac
         rm -rf "$WORK/outside"/*
-        external --report="$WORK/report.json" -- \
+        "${within[@]}" timeout -s KILL 60 "$WEIR" run --sync external --report="$WORK/report.json" -- \
             python3 "$LEAVING" way "$way" "$MNT" "$WORK/outside" "${peer[@]}" >"$WORK/said" 2>&1 </dev/null ||
             [ $? = 137 ] || fail "$way: $(cat "$WORK/said")"
         commits=$(reported "$WORK/report.json" commits.for_output)

@@ -40,6 +40,10 @@ pub(crate) enum Call {
     Message { fd: i32, header: Option<u64> },
     /// listen(2): from now on the kernel names the caller as the peer of those who connect (SO_PEERCRED, unix(7)).
     Listens { fd: i32 },
+    /// recvmsg(2) and recvmmsg(2): a message may bring descriptors. The header as above.
+    Receives { fd: i32, header: Option<u64> },
+    /// pidfd_getfd(2): takes a descriptor from a process.
+    Takes,
     /// Closes descriptors from the first to the last one.
     Closes { first: u32, last: u32 },
     /// The process ends, or becomes another program: descriptors are closed.
@@ -50,7 +54,7 @@ pub(crate) enum Call {
     Opens { path: Path },
     /// A signal to a process, by number.
     Signal { process: i32 },
-    /// A call as another architecture numbers it.
+    /// A call of another architecture or ABI, by number: it may pass descriptors out or receive some.
     Foreign { number: c_long },
     /// Anything else, by number.
     Unknown { number: c_long },
@@ -60,6 +64,9 @@ pub(crate) enum Call {
 const SIGNALS: [u32; 3] = [libc::F_SETOWN as u32, F_SETSIG, F_SETOWN_EX];
 /// Requests of ioctl(2) that do the same: FIOASYNC, FIOSETOWN, SIOCSPGRP (asm-generic/ioctls.h, sockios.h).
 const ASYNCHRONOUS: [u32; 3] = [0x5452, 0x8901, 0x8902];
+
+/// `__X32_SYSCALL_BIT` (asm/unistd.h).
+const X32_BIT: c_long = 0x4000_0000;
 
 /// A path as a system call has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +90,15 @@ impl Call {
             Call::Owner => "having signals sent",
             Call::Moves { .. } => "moving between descriptors",
             Call::Message { .. } => "sending a message",
+            Call::Receives { .. } => "receiving a message",
+            Call::Takes => "taking a descriptor",
             Call::Closes { .. } => "closing",
             Call::Ends => "ending, or starting a program",
             Call::Names { .. } => "changing names or attributes",
             Call::Opens { .. } => "making or cutting a file",
             Call::Signal { .. } => "signalling",
             Call::Listens { .. } => "listening",
-            Call::Unknown { number } | Call::Foreign { number } => {
+            Call::Foreign { number } | Call::Unknown { number } => {
                 return format!("system call {number}").into();
             }
         })
@@ -97,7 +106,7 @@ impl Call {
 
     /// Reads a call.
     pub(crate) fn of(architecture: u32, number: c_long, arguments: &[u64; 6]) -> Call {
-        if architecture != AUDIT_ARCH_X86_64 {
+        if architecture != AUDIT_ARCH_X86_64 || number & X32_BIT != 0 {
             return Call::Foreign { number };
         }
         let fd = |index: usize| arguments[index] as i32;
@@ -144,6 +153,9 @@ impl Call {
             libc::SYS_tee => Call::Moves { from: fd(0), into: fd(1) },
             libc::SYS_sendmsg => Call::Message { fd: fd(0), header: Some(arguments[1]) },
             libc::SYS_sendmmsg => Call::Message { fd: fd(0), header: None },
+            libc::SYS_recvmsg => Call::Receives { fd: fd(0), header: Some(arguments[1]) },
+            libc::SYS_recvmmsg => Call::Receives { fd: fd(0), header: None },
+            libc::SYS_pidfd_getfd => Call::Takes,
             libc::SYS_close => {
                 Call::Closes { first: arguments[0] as u32, last: arguments[0] as u32 }
             }
@@ -239,6 +251,7 @@ mod tests {
             assert_eq!(of(number, [0; 6]), Call::Unknown { number });
         }
         assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Foreign { number: 4 });
+        assert_eq!(of(0x4000_0004, [0; 6]), Call::Foreign { number: 0x4000_0004 });
         assert_eq!(Call::Unknown { number: 165 }.what(), "system call 165");
     }
 }

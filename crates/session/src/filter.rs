@@ -2,6 +2,7 @@
 //! supervisor (seccomp(2), SECCOMP_RET_USER_NOTIF).
 //!
 //! Calls that the library of the session makes ([`weir_lane::door`]) pass: it knows what the supervisor would say.
+//! Calls that bring descriptors from elsewhere are stopped, too, although they leave nothing.
 //!
 //! Invariant: a call that is not named here is stopped. So a call that is new to this list waits, and never passes.
 //! What depends on nothing but the call's number is decided first: the kernel keeps those answers in a table, and they
@@ -45,7 +46,6 @@ const HARMLESS: &[(libc::c_long, libc::c_long)] = &[
     (libc::SYS_socket, libc::SYS_socket),
     (libc::SYS_accept, libc::SYS_accept),
     (libc::SYS_recvfrom, libc::SYS_recvfrom),
-    (libc::SYS_recvmsg, libc::SYS_recvmsg),
     (libc::SYS_getsockname, libc::SYS_socketpair),
     (libc::SYS_getsockopt, libc::SYS_vfork),
     (libc::SYS_wait4, libc::SYS_wait4),
@@ -83,7 +83,8 @@ const HARMLESS: &[(libc::c_long, libc::c_long)] = &[
     (libc::SYS_epoll_pwait, libc::SYS_eventfd),
     (libc::SYS_timerfd_settime, libc::SYS_dup3 - 1),
     (libc::SYS_inotify_init1, libc::SYS_preadv),
-    (libc::SYS_perf_event_open, libc::SYS_fanotify_mark),
+    (libc::SYS_perf_event_open, libc::SYS_perf_event_open),
+    (libc::SYS_fanotify_init, libc::SYS_fanotify_mark),
     (libc::SYS_name_to_handle_at, libc::SYS_name_to_handle_at),
     (libc::SYS_setns, libc::SYS_process_vm_readv),
     (libc::SYS_kcmp, libc::SYS_kcmp),
@@ -93,7 +94,7 @@ const HARMLESS: &[(libc::c_long, libc::c_long)] = &[
     (libc::SYS_preadv2, libc::SYS_preadv2),
     (libc::SYS_pkey_mprotect, libc::SYS_rseq),
     (libc::SYS_pidfd_open, libc::SYS_clone3),
-    (libc::SYS_pidfd_getfd, libc::SYS_epoll_pwait2),
+    (libc::SYS_faccessat2, libc::SYS_epoll_pwait2),
     (libc::SYS_landlock_create_ruleset, libc::SYS_memfd_secret),
     // futex_waitv, set_mempolicy_home_node, cachestat.
     (449, 451),
@@ -456,6 +457,13 @@ mod tests {
     ];
 
     #[test]
+    fn what_brings_descriptors_is_stopped() {
+        for call in [libc::SYS_recvmsg, libc::SYS_recvmmsg, libc::SYS_pidfd_getfd] {
+            assert_eq!(of(call, [0; 3]), STOP, "call {call}");
+        }
+    }
+
+    #[test]
     fn what_leaves_a_process_is_stopped() {
         for call in LEAVES {
             assert_eq!(of(*call, [0; 3]), STOP, "call {call}");
@@ -486,7 +494,7 @@ mod tests {
             libc::SYS_fork,
             libc::SYS_clone,
             libc::SYS_wait4,
-            libc::SYS_recvmsg,
+            libc::SYS_recvfrom,
             libc::SYS_accept4,
             libc::SYS_epoll_wait,
             libc::SYS_epoll_pwait2,

@@ -1,6 +1,6 @@
 //! Whether a stopped call can be noticed outside the session, from what its descriptors, paths and targets are.
 //!
-//! Owns: which pipes only members hold, and what was open when the session began. Does not own: which mounts have promises
+//! Owns: which pipes only members hold, and what was open when the session began; `tcp` has the connections. Does not own: which mounts have promises
 //! that are not durable; the caller says so.
 //!
 //! Invariant: in doubt a call is outside. An error while it is judged is a doubt.
@@ -15,8 +15,10 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use crate::call::{self, Call};
+use crate::kill::descendants;
 use crate::listener::{Listener, Stopped};
-use crate::task::{Device, Peer, Place, Task, peer};
+use crate::task::{Device, Peer, Place, Task, lives, option, peer};
+use crate::tcp::{Connections, OtherEnd, has_socket};
 
 /// More pipes than this are not remembered; the earlier ones are then taken to be outside.
 const PIPES_MAX: usize = 1 << 20;
@@ -51,6 +53,7 @@ pub(crate) struct Judge {
     /// Sockets that lead outside, and always will: somebody outside is at the other end. A number that is used again is taken to be outside,
     /// too.
     outside: RefCell<HashSet<(Device, u64)>>,
+    connections: RefCell<Connections>,
     /// A member has sent descriptors out: a socket of a member may be in other hands.
     has_passed_descriptors: bool,
     /// Descriptors without a file came from outside, or were passed there: all of them have one number.
@@ -70,9 +73,17 @@ impl Judge {
         for (fd, place) in &inherited {
             kept_open.entry((place.device, place.inode)).or_default().push(*fd);
         }
+        let anonymous_are_outside = inherited.iter().any(is_anonymous);
+        let sockets = inherited.iter().filter(|(_, place)| place.kind == FileType::Socket);
+        let mut connections = Connections::new(sockets.map(|(_, place)| place.inode));
+        if anonymous_are_outside {
+            // An epoll that somebody outside has tells of the sockets in it.
+            connections.trust_none();
+        }
         Ok(Judge {
             kept_open,
-            anonymous_are_outside: inherited.iter().any(is_anonymous),
+            connections: connections.into(),
+            anonymous_are_outside,
             supervisor: own.0,
             pipes: HashSet::new(),
             inherited: inherited
@@ -89,34 +100,33 @@ impl Judge {
         self.kept_open.clear();
     }
 
-    /// Notes descriptors that the call may pass to a process outside, or for which it may have signals sent there. To be called for
-    /// every call.
+    /// Notes descriptors that the call may pass to a process outside or get from there, or for which it may have signals sent there. To be
+    /// called for every call.
     pub(crate) fn note(&mut self, stopped: &Stopped) {
+        let task = Task(stopped.thread);
         match stopped.call {
             // What a call of another architecture passes on is not looked into.
             Call::Owner | Call::Foreign { .. } => self.trust_no_descriptor(),
             // Who connects may reach somebody outside who has the socket, too.
-            Call::Listens { fd } if !self.is_own_socket(Task(stopped.thread), fd) => {
-                self.trust_no_descriptor();
+            Call::Listens { fd } if !self.is_own_socket(task, fd) => self.trust_no_descriptor(),
+            Call::Takes => self.connections.get_mut().trust_none(),
+            Call::Message { fd, header } => {
+                let is_known = self.pipes.is_empty() && self.has_passed_descriptors;
+                if !is_known
+                    && may_have_descriptors(task, header)
+                    && !self.is_inside(task, fd, &[]).unwrap_or(false)
+                {
+                    self.trust_no_descriptor();
+                }
+            }
+            Call::Receives { fd, header } if self.connections.get_mut().trusts_some() => {
+                let brings_some = may_have_descriptors(task, header)
+                    && !self.brings_nothing(task, fd).unwrap_or(false);
+                if brings_some {
+                    self.connections.get_mut().trust_none();
+                }
             }
             _ => {}
-        }
-        let Call::Message { fd, header } = stopped.call else { return };
-        if self.pipes.is_empty() && self.has_passed_descriptors {
-            return;
-        }
-        let task = Task(stopped.thread);
-        let has_descriptors = match header {
-            // Several messages are not looked into.
-            None => true,
-            Some(address) => {
-                let mut bytes = [0; 8];
-                let read = task.read_memory(address + CONTROL_BYTES, &mut bytes);
-                read.is_err() || u64::from_ne_bytes(bytes) != 0
-            }
-        };
-        if has_descriptors && !self.is_inside(task, fd, &[]).unwrap_or(false) {
-            self.trust_no_descriptor();
         }
     }
 
@@ -125,8 +135,16 @@ impl Judge {
         place.is_ok_and(|place| !self.inherited.contains(&(place.device, place.inode)))
     }
 
+    /// Whether no descriptor from outside can come by a socket: members alone are at the other end, or it is of a kind that carries none.
+    fn brings_nothing(&self, task: Task, fd: i32) -> io::Result<bool> {
+        let socket = task.duplicate(fd)?;
+        let family = option::<libc::c_int>(socket.as_fd(), libc::SO_DOMAIN);
+        Ok(family.is_some_and(|family| family != libc::AF_UNIX) || self.is_inside(task, fd, &[])?)
+    }
+
     fn trust_no_descriptor(&mut self) {
         self.pipes.clear();
+        self.connections.get_mut().trust_none();
         self.has_passed_descriptors = true;
         self.anonymous_are_outside = true;
     }
@@ -151,6 +169,7 @@ impl Judge {
             | Call::SyncAll => true,
             // Answered by the supervisor.
             Call::Pipe { .. } | Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => true,
+            Call::Receives { .. } | Call::Takes => true,
             Call::Output { fd } | Call::Message { fd, .. } | Call::Listens { fd } => inside(fd)?,
             Call::Control { fd } => self.is_of_mount(task, fd, promised)?,
             Call::Moves { from, into } => inside(from)? && inside(into)?,
@@ -170,7 +189,7 @@ impl Judge {
                 changes_inside(task, path, promised)? || opens_what_nobody_reads(task, path)?
             }
             Call::Signal { process } => process > 0 && self.is_member(process as u32, task)?,
-            Call::Owner | Call::Unknown { .. } | Call::Foreign { .. } => false,
+            Call::Owner | Call::Foreign { .. } | Call::Unknown { .. } => false,
         })
     }
 
@@ -213,8 +232,17 @@ impl Judge {
         if self.has_passed_descriptors {
             return Ok(false);
         }
-        let is_outside = match peer(task.duplicate(fd)?.as_fd()) {
+        let socket = task.duplicate(fd)?;
+        let is_outside = match peer(socket.as_fd()) {
             Peer::Process(process) if self.is_member(process, task)? => return Ok(true),
+            Peer::OfConnection => {
+                let mut connections = self.connections.borrow_mut();
+                match connections.other_end(socket, number.1, |inode| self.is_held(inode, task)) {
+                    OtherEnd::Inside => return Ok(true),
+                    OtherEnd::Outside => true,
+                    OtherEnd::Unknown => false,
+                }
+            }
             Peer::Process(_) | Peer::OfOtherKind => true,
             Peer::Unknown => false,
         };
@@ -226,6 +254,23 @@ impl Judge {
             outside.insert(number);
         }
         Ok(false)
+    }
+
+    fn was_between_members(&self, task: Task, fd: i32, place: Place) -> io::Result<bool> {
+        Ok(place.kind == FileType::Socket
+            && self.connections.borrow().has_ended(task.duplicate(fd)?.as_fd()))
+    }
+
+    /// Whether a member has a socket with this inode.
+    fn is_held(&self, inode: u64, caller: Task) -> bool {
+        // The number may be given to another process meanwhile, but not while this one lives.
+        let has = |process: u32| -> io::Result<bool> {
+            let living = Task(process).pidfd()?;
+            Ok(self.is_member(process, caller)? && has_socket(process, inode)? && lives(&living))
+        };
+        let own = caller.process().into_iter();
+        let others = descendants().into_iter().map(|process| process.as_raw_pid() as u32);
+        own.chain(others).any(|process| has(process).unwrap_or(false))
     }
 
     fn closes_nothing_outside(
@@ -253,7 +298,11 @@ impl Judge {
                 FileType::CharacterDevice if NOBODY_READS.contains(&place.represents) => {
                     task.closing_is_noticed(fd, true)?
                 }
-                _ => kept_open.is_none() && !self.is_inside(task, fd, promised)?,
+                _ => {
+                    kept_open.is_none()
+                        && !self.is_inside(task, fd, promised)?
+                        && !self.was_between_members(task, fd, place)?
+                }
             };
             if is_noticed {
                 return Ok(false);
@@ -335,6 +384,14 @@ impl Judge {
         bytes[4..].copy_from_slice(&numbers[1].to_ne_bytes());
         task.write_memory(address, &bytes)
     }
+}
+
+/// Whether a message may have descriptors; `None`: several messages, which are not looked into.
+fn may_have_descriptors(task: Task, header: Option<u64>) -> bool {
+    let Some(address) = header else { return true };
+    let mut bytes = [0; 8];
+    let read = task.read_memory(address.wrapping_add(CONTROL_BYTES), &mut bytes);
+    read.is_err() || u64::from_ne_bytes(bytes) != 0
 }
 
 /// Whether every promise that is not durable is of this one mount: what is changed there comes after it in the mount's

@@ -27,8 +27,8 @@ pub fn kill_descendants() {
     }
 }
 
-/// Descendants that have not ended.
-fn descendants() -> Vec<Pid> {
+/// Descendants of this process that have not ended.
+pub(crate) fn descendants() -> Vec<Pid> {
     let mut children = HashMap::<u32, Vec<(u32, bool)>>::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();

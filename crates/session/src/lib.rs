@@ -25,6 +25,7 @@ mod listener;
 mod mounts;
 mod supervisor;
 mod task;
+mod tcp;
 
 pub use commit::Counts;
 pub use kill::kill_descendants;

@@ -99,7 +99,7 @@ impl Task {
         Ok(pidfd_getfd(self.pidfd()?, fd, PidfdGetfdFlags::empty())?)
     }
 
-    fn pidfd(self) -> io::Result<OwnedFd> {
+    pub(crate) fn pidfd(self) -> io::Result<OwnedFd> {
         let open = |number: u32, flags: libc::c_int| {
             // SAFETY: both arguments are numbers.
             let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, flags) };
@@ -356,7 +356,9 @@ fn open_below(directory: &OwnedFd, name: &OsStr, resolve: ResolveFlags) -> Resul
 pub(crate) enum Peer {
     /// This process connected or listened, and lives.
     Process(u32),
-    /// Not a socket of this machine alone.
+    /// A TCP socket: [`crate::tcp`] knows more.
+    OfConnection,
+    /// Another socket that is not of this machine alone.
     OfOtherKind,
     /// Not connected, more than one, or a process that has ended; before Linux 6.5 always.
     Unknown,
@@ -366,8 +368,12 @@ pub(crate) enum Peer {
 /// connected.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
     let is = |name| option::<libc::c_int>(socket, name).unwrap_or(0);
-    if is(libc::SO_DOMAIN) != libc::AF_UNIX {
-        return Peer::OfOtherKind;
+    match is(libc::SO_DOMAIN) {
+        libc::AF_UNIX => {}
+        libc::AF_INET | libc::AF_INET6 if is(libc::SO_PROTOCOL) == libc::IPPROTO_TCP => {
+            return Peer::OfConnection;
+        }
+        _ => return Peer::OfOtherKind,
     }
     // A datagram may go elsewhere; and of a socket that listens, everybody may be at the other end.
     if !matches!(is(libc::SO_TYPE), libc::SOCK_STREAM | libc::SOCK_SEQPACKET)
@@ -384,20 +390,33 @@ fn living_peer(socket: BorrowedFd<'_>) -> Option<u32> {
     let process = unsafe { OwnedFd::from_raw_fd(process) };
     let number = option::<libc::ucred>(socket, libc::SO_PEERCRED)?.pid;
     // While the process lives its number belongs to no other.
-    let mut ended = [PollFd::new(&process, PollFlags::IN)];
-    let lives = rustix::event::poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0);
-    u32::try_from(number).ok().filter(|number| lives && *number != 0)
+    u32::try_from(number).ok().filter(|number| lives(&process) && *number != 0)
 }
 
-/// An option of a socket (getsockopt(2)).
-fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<T> {
+/// Whether a process, which this descriptor is of, has not ended.
+pub(crate) fn lives(process: &OwnedFd) -> bool {
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    rustix::event::poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
+}
+
+/// An option of a socket (getsockopt(2)); `T` is a number, or a structure of numbers.
+pub(crate) fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<T> {
+    option_of(socket, libc::SOL_SOCKET, name)
+}
+
+/// The same of a protocol.
+pub(crate) fn option_of<T>(
+    socket: BorrowedFd<'_>,
+    protocol: libc::c_int,
+    name: libc::c_int,
+) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     let mut bytes = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value has as many bytes as the call may write.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
+            protocol,
             name,
             value.as_mut_ptr().cast(),
             &raw mut bytes,

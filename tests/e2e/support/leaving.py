@@ -10,6 +10,7 @@
     leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
     leaving.py ways                             the names, each with `outside` or `inside`: whether somebody outside can notice it
     leaving.py serve SOCKET                     accepts connections on a Unix socket and on the TCP port that it prints, and reads
+    leaving.py inheriting WAY COMMAND...        runs COMMAND with a TCP socket that listens and with a connection, for ways that use these
 """
 
 import array
@@ -122,9 +123,38 @@ def serve(path):
             threading.Thread(target=lambda: iter(lambda: taken.recv(100), b"").__next__, daemon=True).start()
             kept.append(taken)
 
+    def pass_connections(listening):
+        while True:
+            taken, _ = listening.accept()
+            other = socket.socket()
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            ends = [socket.create_connection(other.getsockname()), other.accept()[0]]
+            socket.send_fds(taken, [b"x"], [end.fileno() for end in ends])
+            kept.extend([taken, *ends])
+
     kept = []
+    passing = socket.socket(socket.AF_UNIX)
+    passing.bind(path + "-passes")
+    passing.listen()
+    threading.Thread(target=pass_connections, args=(passing,), daemon=True).start()
     threading.Thread(target=accept, args=(tcp,), daemon=True).start()
     accept(local)
+
+
+def inherit(way, command):
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    ends = [socket.create_connection(listening.getsockname()), listening.accept()[0]]
+    numbers = [end.fileno() for end in (listening, *ends)]
+    environment = {**os.environ, "INHERITED": " ".join(map(str, numbers))}
+    program = subprocess.Popen(command, pass_fds=numbers, env=environment)
+    if "accepted_outside" in way:
+        taken, _ = listening.accept()
+        taken.send(b"x")
+    # As a shell has it.
+    sys.exit(program.wait() % 256)
 
 
 class Ways:
@@ -164,6 +194,33 @@ class Ways:
     def sync(self):
         os.pwrite(self.file, b"new", 0)
         os.fsync(self.file)
+
+    def listen_and_connect(self, address="127.0.0.1", family=socket.AF_INET):
+        """A TCP connection between members, to be accepted. What this does waits, and after it nothing is promised."""
+        self.server = socket.socket(family)
+        self.server.bind((address, 0))
+        self.server.listen()
+        client = socket.socket(family)
+        client.connect(self.server.getsockname()[:2])
+        # Its end would be noticed.
+        self.kept = client
+        return client
+
+    def converse(self, client, server):
+        for _ in range(3):
+            self.sync()
+            client.send(b"question")
+            server.sendmsg([b"answer"])
+            server.recv(100)
+            client.recvmsg(100)
+        self.sync()
+        client.shutdown(socket.SHUT_WR)
+        server.close()
+        self.sync()
+        client.close()
+
+    def inherited(self):
+        return [socket.socket(fileno=int(number)) for number in os.environ["INHERITED"].split()]
 
 
 def outside(way):
@@ -455,6 +512,126 @@ def queue(self):
     libc.msgctl(number, 0, None)
 
 
+@outside
+def tcp_before_it_is_accepted(self):
+    client = self.listen_and_connect()
+    self.sync()
+    client.send(b"x")
+
+
+@outside
+def tcp_to_a_member_that_passed_it_out(self):
+    client = self.listen_and_connect()
+    server, _ = self.server.accept()
+    self.sync()
+    socket.send_fds(self.local, [b"x"], [server.fileno()])
+    self.sync()
+    client.send(b"x")
+
+
+@outside
+def tcp_received_from_outside(self):
+    passing = socket.socket(socket.AF_UNIX)
+    passing.connect(self.peer.split(":", 1)[1] + "-passes")
+    _, ends, _, _ = socket.recv_fds(passing, 1, 2)
+    self.sync()
+    os.write(ends[0], b"x")
+    # Their end would be noticed, too.
+    self.kept = passing, ends
+
+
+@outside
+def tcp_inherited_at_both_ends(self):
+    self.kept = self.inherited()
+    self.kept[1].send(b"x")
+
+
+@outside
+def tcp_accepted_outside_by_an_inherited_socket(self):
+    client = socket.create_connection(self.inherited()[0].getsockname())
+    self.kept = client
+    client.recv(1)
+    self.sync()
+    client.send(b"x")
+
+
+@outside
+def tcp_of_another_network(self):
+    # unshare: CLONE_NEWNET. The addresses of this connection may be another's where the supervisor is.
+    libc.unshare(0x40000000)
+    self.kept = client = socket.socket()
+    self.server = socket.socket()
+    if os.system("ip link set lo up") == 0:
+        self.server.bind(("127.0.0.1", 0))
+        self.server.listen()
+        client.connect(self.server.getsockname())
+    self.sync()
+    client.send(b"x")
+
+
+@inside
+def tcp_in_one_program(self):
+    client = self.listen_and_connect()
+    self.converse(client, self.server.accept()[0])
+
+
+@inside
+def tcp_by_ipv6(self):
+    client = self.listen_and_connect("::1", socket.AF_INET6)
+    self.converse(client, self.server.accept()[0])
+
+
+@inside
+def tcp_by_an_own_address(self):
+    asks = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        asks.connect(("192.0.2.1", 9))
+    except OSError:
+        pass
+    own = asks.getsockname()[0]
+    asks.close()
+    client = self.listen_and_connect("127.0.0.1" if own == "0.0.0.0" else own)
+    self.converse(client, self.server.accept()[0])
+
+
+@inside
+def tcp_to_a_child(self):
+    client = self.listen_and_connect()
+    if os.fork() == 0:
+        server, _ = self.server.accept()
+        client.close()
+        self.sync()
+        server.send(server.recv(100))
+        server.close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    self.sync()
+    # Before it is accepted it would wait.
+    time.sleep(0.2)
+    client.send(b"x")
+    client.recv(100)
+    self.sync()
+    client.close()
+    os.wait()
+
+
+@inside
+def tcp_accepted_by_an_inherited_socket(self):
+    listening, *_ = self.inherited()
+    client = socket.create_connection(listening.getsockname())
+    server, _ = listening.accept()
+    self.sync()
+    client.send(b"x")
+    server.close()
+
+
+@inside
+def receive_messages(self):
+    for _ in range(3):
+        self.left.send(b"x")
+        self.right.recvmsg(100, 100)
+        self.sync()
+
+
 @inside
 def write_to_a_pipe(self):
     os.write(self.write, b"x")
@@ -582,6 +759,8 @@ def main():
         observe(rest[0], rest[1:])
     elif what == "serve":
         serve(*rest)
+    elif what == "inheriting":
+        inherit(rest[0], rest[1:])
     elif what == "ways":
         for name in Ways.OUTSIDE:
             print("outside", name)
