@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
+# cases: ways group promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -171,6 +171,130 @@ ways)
     kill "$server" "$OUTSIDER"
     umount_weir "$MNT"
     counts "$tested ways"
+    ;;
+group)
+    need_command setpriv
+    # Nothing else has these: processes are found by them.
+    name=weir-test-$$
+    long=$((100000000 + $$))
+    in_group() {
+        timeout -s KILL 60 "$WEIR" run --sync "$mode" --group "$name" "$@"
+    }
+    # The process that has a program.
+    parent_of() { ps -o ppid= -p "$(pgrep -f "^sh -c : $1-of-$name")" | tr -d ' '; }
+    # Two programs; `first` and `second` are what they run.
+    begin_two() {
+        rm -f "$WORK/first" "$WORK/second"
+        in_group -- sh -c ": first-of-$name; echo ready; $1" >"$WORK/first" 2>"$WORK/first-errors" &
+        first=$!
+        soon filled "$WORK/first" || fail "the first program does not run: $(cat "$WORK/first-errors")"
+        in_group -- sh -c ": second-of-$name; echo ready; $2" >"$WORK/second" 2>"$WORK/second-errors" &
+        second=$!
+        soon filled "$WORK/second" || fail "the second program does not run: $(cat "$WORK/second-errors")"
+    }
+    # How both have ended. Not in a subshell, which cannot wait for them.
+    end_two() {
+        local one=0 two=0
+        wait "$first" || one=$?
+        wait "$second" || two=$?
+        statuses="$one $two"
+    }
+    none_left() { ! pgrep -f "(first|second)-of-$name|^sleep $long$" >/dev/null; }
+    # What one says is seen only when what was promised to the other is durable. The other is no outsider: what it looks at is no reason for a commit.
+    for mode in every-write external; do
+        for say in : 'echo seen'; do
+            sync=:
+            if [ $mode = external ]; then sync="sync $MNT/file"; fi
+            # A change of a name would be committed soon.
+            echo old | tee "$SRC/file" >"$SRC/flag"
+            mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+            begin_two "while [ ! -e $WORK/go ]; do sleep 0.02; done; echo new 1<>$MNT/file; $sync; echo new 1<>$MNT/flag; sleep $long" \
+                "while ! grep -q new $MNT/flag; do sleep 0.02; done; $say; sleep $long"
+            touch "$WORK/go"
+            soon promised || fail "nothing was promised"
+            if [ "$say" = : ]; then sleep 1; else soon grep -q seen "$WORK/second" || fail "the second program says nothing"; fi
+            kill_daemon
+            # They notice it when they promise or say something.
+            pkill -9 -f "(first|second)-of-$name|^sleep $long$" || true
+            end_two
+            "$WEIR" recover "$SRC" >"$WORK/recovered"
+            case $say in
+            :) expect_equal "$mode: what was promised when nobody said anything" "$(cat "$SRC/file")" old ;;
+            *) expect_equal "$mode: what was promised before the other's output" "$(cat "$SRC/file")" new ;;
+            esac
+            rm -f "$SRC/file" "$SRC/flag" "$WORK/go"
+        done
+    done
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    # What they send each other does not leave.
+    for kind in unix tcp; do
+        begin_two "exec python3 $LEAVING talk first-$kind $MNT" ":"
+        wait "$second" || fail "$kind: the second has status $?"
+        in_group --report="$WORK/report.json" -- python3 "$LEAVING" talk "$kind" "$MNT" || [ $? = 137 ] || fail "$kind: it does not talk"
+        wait "$first" || true
+        expect_equal "$kind: commits for output" "$(reported "$WORK/report.json" commits.for_output)" 0
+        [ "$(reported "$WORK/report.json" promises)" -ge 30 ] || fail "$kind: the report is not of the whole group: $(cat "$WORK/report.json")"
+        grep -q "\"group\": \"$name\"" "$WORK/report.json" || fail "$kind: the report does not name the group"
+    done
+    # The first may end first; then the others go on, and each has its own status. Where one goes on syncing, the other's end does not wait for it.
+    begin_two "sleep 1; exit 3" "while [ ! -e $WORK/stop ]; do echo x >$MNT/f; sync $MNT/f; done; echo done; exit 4"
+    sleep 2
+    expect_equal "status of the third" "$(in_group -- sh -c "echo x >$MNT/g; sync $MNT/g; exit 5" && echo 0 || echo $?)" 5
+    touch "$WORK/stop"
+    end_two
+    expect_equal "statuses" "$statuses" "3 4"
+    expect_equal "what the second said at last" "$(tail -1 "$WORK/second")" done
+    rm "$WORK/stop"
+    soon none_left || fail "a member is left"
+    # The name is free again, for another mode, too.
+    timeout -s KILL 60 "$WEIR" run --sync every-write --group "$name" -- true || fail "the group has not ended"
+    # What cannot be.
+    begin_two "sleep $long" "sleep $long"
+    status_of() {
+        local status=0
+        timeout -s KILL 60 "$@" >"$WORK/said" 2>&1 || status=$?
+        echo "$status"
+    }
+    expect_equal "status with another mode" "$(status_of "$WEIR" run --sync every-write --group "$name" -- true)" 1
+    grep -q "runs with --sync external" "$WORK/said" || fail "it does not say why: $(cat "$WORK/said")"
+    expect_equal "status without a mode" "$(status_of "$WEIR" run --group "$name" -- true)" 2
+    expect_equal "status with a bad name" "$(status_of "$WEIR" run --sync external --group a/b -- true)" 2
+    expect_equal "status without a program" "$(status_of "$WEIR" run --sync external --group "$name" -- weir-no-such-program)" 127
+    expect_equal "status where /proc is of another PID namespace" \
+        "$(status_of unshare --pid --fork "$WEIR" run --sync external --group "$name" -- true)" 1
+    # Another user's group of the same name is another one.
+    install -m 755 "$WEIR" "$WORK/weir"
+    chmod 755 "$WORK"
+    expect_equal "status of another user with another mode" \
+        "$(status_of setpriv --reuid 65534 --regid 65534 --clear-groups "$WORK/weir" run --sync every-write --group "$name" -- true)" 0
+    # The supervisor dies: all are killed.
+    kill -9 "$(parent_of first)"
+    end_two
+    expect_equal "statuses when the supervisor has died" "$statuses" "74 74"
+    soon none_left || fail "a member is left"
+    grep -q "has died" "$WORK/second-errors" || fail "it does not say why: $(cat "$WORK/second-errors")"
+    # The root of the second dies: that one is killed.
+    begin_two "sleep 2" "sleep $long"
+    kill -9 "$(parent_of second)"
+    end_two
+    expect_equal "statuses when the root of the second has died" "$statuses" "0 74"
+    soon none_left || fail "a member is left"
+    umount_weir "$MNT"
+    # A commit fails: all are killed, and nothing leaves.
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+    begin_two "while [ ! -e $WORK/sync ]; do sleep 0.02; done; echo x >$MNT/f; sync $MNT/f; sleep $long" \
+        "while [ ! -e $WORK/go ]; do sleep 0.1; done; echo leaked; sleep $long"
+    touch "$WORK/sync"
+    soon promised || fail "nothing was promised"
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    touch "$WORK/go"
+    end_two
+    expect_equal "statuses when a commit has failed" "$statuses" "74 74"
+    expect_equal "what left" "$(cat "$WORK/second")" ready
+    soon none_left || fail "a member is left"
+    grep -q "cannot be made durable" "$WORK/second-errors" || fail "it says: $(cat "$WORK/second-errors")"
+    umount -l "$MNT"
     ;;
 promises)
     # Synced and not followed by output: it may be lost. Followed by output: it is there.

@@ -43,7 +43,9 @@ mod write_behind;
 pub use lane::LaneStatus;
 pub use ops::xattr::STATE;
 pub use requests::RequestCounts;
-pub use session::{CACHE_TIMEOUT_DEFAULT, Observer, Options, Session, SessionOfPrograms, mount};
+pub use session::{
+    CACHE_TIMEOUT_DEFAULT, Observer, Options, Session, SessionOfPrograms, TreeOfPrograms, mount,
+};
 pub use sessions::SessionStatus;
 pub use transport::Transport;
 pub use transport::mount::{DeviceNumber, MountError};

@@ -300,7 +300,8 @@ impl Observer {
     }
 
     /// Begins a session of programs: syncs by processes that come from process `supervisor`, a number of this process's PID namespace, are
-    /// promises from now on, with `every_change` all their changes. The descriptor is for the supervisor ([`weir_lane::promises`]).
+    /// promises from now on, with `every_change` all their changes. The descriptor is for the supervisor ([`weir_lane::promises`]). Processes
+    /// that know `group` may join it.
     ///
     /// # Errors
     /// The mount has no one order, the supervisor is in another PID namespace, or there is no memory.
@@ -308,6 +309,7 @@ impl Observer {
         &self,
         supervisor: u32,
         every_change: bool,
+        group: Option<String>,
     ) -> io::Result<(SessionOfPrograms, OwnedFd)> {
         if !self.0.shard.is_ordered() {
             return Err(io::Error::other("it is mounted without --order all"));
@@ -320,8 +322,21 @@ impl Observer {
         if own != Path::new(&std::process::id().to_string()) {
             return Err(io::Error::other("the daemon's /proc is of another PID namespace"));
         }
-        let (session, memory) = self.0.sessions.add(supervisor, every_change)?;
+        let (session, memory) = self.0.sessions.add(supervisor, every_change, group)?;
         Ok((SessionOfPrograms { fs: Arc::clone(&self.0), session }, memory))
+    }
+
+    /// What comes from process `root`, a number as above, belongs to the session with this group from now on.
+    ///
+    /// # Errors
+    /// There is none, or the process is in another PID namespace.
+    pub fn join_session(&self, root: u32, group: &str) -> io::Result<TreeOfPrograms> {
+        if root == 0 {
+            return Err(io::Error::other("the program is in another PID namespace"));
+        }
+        let session = self.0.sessions.join(root, group);
+        let session = session.ok_or_else(|| io::Error::other("there is no such session"))?;
+        Ok(TreeOfPrograms { fs: Arc::clone(&self.0), session, root })
     }
 
     /// Runs `then` when all writes that programs posted before this call are applied. To be called before a sync of
@@ -434,6 +449,25 @@ pub struct SessionOfPrograms {
 impl Drop for SessionOfPrograms {
     fn drop(&mut self) {
         self.fs.sessions.remove(&self.session);
+    }
+}
+
+/// A program that has joined a session, with all that comes from it, until this is dropped.
+pub struct TreeOfPrograms {
+    fs: Arc<FileSystem>,
+    session: Arc<sessions::Session>,
+    root: u32,
+}
+
+impl Drop for TreeOfPrograms {
+    fn drop(&mut self) {
+        self.fs.sessions.leave(self.root, &self.session);
+    }
+}
+
+impl fmt::Debug for TreeOfPrograms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TreeOfPrograms({})", self.root)
     }
 }
 

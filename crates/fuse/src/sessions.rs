@@ -4,8 +4,9 @@
 //! Owns: the sessions, from when their supervisor says so until its connection ends. Does not own: what leaves a session, which its
 //! supervisor holds back.
 //!
-//! A process is a member if the supervisor is one of its ancestors; the supervisor is also the reaper of orphans among them
-//! (PR_SET_CHILD_SUBREAPER). A thread keeps for its life what it is to a session, so it is found out once.
+//! A process is a member if a *root* of the session is one of its ancestors: the supervisor, or a process that has joined it with a program of
+//! its own (`weir run --group`). The root is also the reaper of orphans among them (PR_SET_CHILD_SUBREAPER). A thread keeps for its life
+//! what it is to a session, so it is found out once.
 //!
 //! Invariants:
 //! - a sync of a member is answered after it was counted as a promise;
@@ -16,8 +17,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -34,6 +35,10 @@ const PIDFD_THREAD: u32 = 0o200;
 #[derive(Debug)]
 pub(crate) struct Session {
     supervisor: u32,
+    /// Processes that have joined it.
+    joined: Mutex<Vec<u32>>,
+    /// Who knows this may join: it is a secret of the supervisor.
+    group: Option<String>,
     /// Every change of its members is a promise, not only syncs.
     every_change: bool,
     promises: Promises,
@@ -55,7 +60,7 @@ pub struct SessionStatus {
 /// What a thread is to the sessions.
 #[derive(Clone, Debug)]
 enum Standing {
-    /// It is a supervisor's own, or the daemon's.
+    /// It is a root's own, or the daemon's.
     Exempt,
     Member(Arc<Session>),
     Outsider,
@@ -67,7 +72,10 @@ pub(crate) enum Verdict {
     /// A sync: to be counted as a promise of the session, and not to be done.
     Promise(Arc<Session>),
     /// A change: these sessions count it as a promise before it is answered. If it is a member's write that syncs, it does not wait for that.
-    Counts { sessions: Vec<Arc<Session>>, is_members: bool },
+    Counts {
+        sessions: Vec<Arc<Session>>,
+        is_members: bool,
+    },
     /// A change that is to be durable before it is answered.
     Commits,
     /// It waits until this is durable.
@@ -98,6 +106,8 @@ struct Known {
 pub(crate) struct Sessions {
     list: RwLock<Vec<Arc<Session>>>,
     are_there: AtomicBool,
+    /// How often the sessions or their roots have changed.
+    changes: AtomicU64,
     known: Mutex<HashMap<u32, Known>>,
 }
 
@@ -105,6 +115,14 @@ impl Session {
     /// Counts a promise.
     pub(crate) fn promise(&self) {
         self.promises.promise();
+    }
+
+    fn joined(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_root(&self, process: u32) -> bool {
+        self.supervisor == process || self.joined().contains(&process)
     }
 
     fn pending(self: &Arc<Session>) -> Option<Pending> {
@@ -126,7 +144,7 @@ impl Pending {
 
 impl Sessions {
     /// Adds the session of a supervisor, as the daemon's PID namespace numbers it. The descriptor is of the memory in which promises are
-    /// counted, for the supervisor.
+    /// counted, for the supervisor. Processes that know `group` may join.
     ///
     /// # Errors
     /// Those of making the memory.
@@ -134,11 +152,33 @@ impl Sessions {
         &self,
         supervisor: u32,
         every_change: bool,
+        group: Option<String>,
     ) -> io::Result<(Arc<Session>, OwnedFd)> {
         let (promises, memory) = Promises::create()?;
-        let session = Arc::new(Session { supervisor, every_change, promises });
+        let joined = Mutex::default();
+        let session = Arc::new(Session { supervisor, joined, group, every_change, promises });
         self.change(|list| list.push(Arc::clone(&session)));
         Ok((session, memory))
+    }
+
+    /// What comes from a process belongs to the session with this group, too. `None`: there is none.
+    pub(crate) fn join(&self, root: u32, group: &str) -> Option<Arc<Session>> {
+        let all = self.all();
+        let session = all.iter().find(|session| session.group.as_deref() == Some(group))?;
+        session.joined().push(root);
+        self.change(|_| {});
+        Some(Arc::clone(session))
+    }
+
+    /// The process is no root any more.
+    pub(crate) fn leave(&self, root: u32, session: &Session) {
+        {
+            let mut joined = session.joined();
+            if let Some(at) = joined.iter().position(|other| *other == root) {
+                joined.swap_remove(at);
+            }
+        }
+        self.change(|_| {});
     }
 
     /// The session has ended. What was promised to it and is not durable was seen by nobody.
@@ -150,6 +190,7 @@ impl Sessions {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut list);
         self.are_there.store(!list.is_empty(), Ordering::SeqCst);
+        self.changes.fetch_add(1, Ordering::SeqCst);
         drop(list);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -256,17 +297,15 @@ impl Sessions {
         let number = Pid::from_raw(thread.cast_signed())?;
         // First, so that what is found out after that is of this thread.
         let opened = pidfd_open(number, PidfdFlags::from_bits_retain(PIDFD_THREAD));
+        let changes = self.changes.load(Ordering::SeqCst);
         let all = self.all();
         let standing = find(thread, |process| {
-            all.iter().find(|session| session.supervisor == process).map(Arc::clone)
+            all.iter().find(|session| session.has_root(process)).map(Arc::clone)
         })?;
         if let Ok(opened) = opened {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            // A session that begins or ends meanwhile forgets what is known: so must this.
-            let list = self.list.try_read();
-            let is_same = list.is_ok_and(|list| {
-                list.len() == all.len() && list.iter().zip(&all).all(|(a, b)| Arc::ptr_eq(a, b))
-            });
+            // When a session or a root comes or goes, what is known is forgotten: so must this be.
+            let is_same = self.changes.load(Ordering::SeqCst) == changes;
             if is_same && !has_ended(&opened) {
                 if known.len() >= KNOWN_MAX {
                     known.clear();
@@ -313,7 +352,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// Finds the supervisor that a thread comes from. `None` if an ancestor ends meanwhile.
+/// Finds the session that a thread comes from, by its root. `None` if an ancestor ends meanwhile.
 fn find(thread: u32, session_of: impl Fn(u32) -> Option<Arc<Session>>) -> Option<Standing> {
     let (process, mut parent) = process_and_parent(thread)?;
     if process == std::process::id() || session_of(process).is_some() {
@@ -365,7 +404,7 @@ mod tests {
     fn without_a_session_nothing_is_asked() {
         let sessions = Sessions::default();
         assert!(matches!(sessions.judge(1, || Kind::Sync), Verdict::Nothing));
-        let (session, _memory) = sessions.add(1, false).unwrap();
+        let (session, _memory) = sessions.add(1, false, None).unwrap();
         sessions.remove(&session);
         assert!(matches!(sessions.judge(2, || Kind::Sync), Verdict::Nothing));
     }
@@ -375,7 +414,7 @@ mod tests {
         let (supervisor, outsider) = (std::process::id(), 1);
         let member = sleeper();
         let sessions = Sessions::default();
-        let (session, _memory) = sessions.add(supervisor, false).unwrap();
+        let (session, _memory) = sessions.add(supervisor, false, None).unwrap();
         assert!(matches!(sessions.standing(supervisor), Some(Standing::Exempt)));
         let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
         assert!(Arc::ptr_eq(&of, &session));
@@ -411,7 +450,7 @@ mod tests {
     fn every_change_of_a_member_counts_if_that_is_wanted() {
         let member = sleeper();
         let sessions = Sessions::default();
-        let (session, _memory) = sessions.add(std::process::id(), true).unwrap();
+        let (session, _memory) = sessions.add(std::process::id(), true, None).unwrap();
         let Verdict::Counts { sessions: counting, is_members: true } =
             sessions.judge(member.id(), || Kind::Change)
         else {
@@ -434,13 +473,31 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_from_a_process_that_joined_is_a_member() {
+        let member = sleeper();
+        let sessions = Sessions::default();
+        let (session, _memory) = sessions.add(u32::MAX, false, Some("secret".into())).unwrap();
+        let (_other, _memory) = sessions.add(u32::MAX - 1, false, None).unwrap();
+        assert!(matches!(sessions.standing(member.id()), Some(Standing::Outsider)));
+        assert!(sessions.join(std::process::id(), "another").is_none());
+        let joined = sessions.join(std::process::id(), "secret").unwrap();
+        assert!(Arc::ptr_eq(&joined, &session));
+        let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
+        assert!(Arc::ptr_eq(&of, &session));
+        assert!(matches!(sessions.standing(std::process::id()), Some(Standing::Exempt)));
+        sessions.leave(std::process::id(), &session);
+        assert!(matches!(sessions.standing(member.id()), Some(Standing::Outsider)));
+        end(member);
+    }
+
+    #[test]
     fn what_a_thread_is_is_remembered_until_it_ends_or_a_session_begins() {
         let member = sleeper();
         let sessions = Sessions::default();
-        let (_session, _memory) = sessions.add(u32::MAX, false).unwrap();
+        let (_session, _memory) = sessions.add(u32::MAX, false, None).unwrap();
         assert!(matches!(sessions.standing(member.id()), Some(Standing::Outsider)));
         assert!(sessions.known.lock().unwrap().contains_key(&member.id()));
-        let (_session, _memory) = sessions.add(std::process::id(), false).unwrap();
+        let (_session, _memory) = sessions.add(std::process::id(), false, None).unwrap();
         assert!(matches!(sessions.standing(member.id()), Some(Standing::Member(_))));
         assert!(sessions.known.lock().unwrap().contains_key(&member.id()));
         let number = member.id();

@@ -15,7 +15,10 @@
 //! - the counts are looked at after what the call sends was decided, so that it depends on no later promise;
 //! - what passes descriptors on, or names processes, is not made here: the supervisor must see it.
 
-#![allow(improper_ctypes_definitions, reason = "called from Rust: `extern \"C\"` lets no panic unwind")]
+#![allow(
+    improper_ctypes_definitions,
+    reason = "called from Rust: `extern \"C\"` lets no panic unwind"
+)]
 
 use std::arch::asm;
 use std::cell::UnsafeCell;
@@ -79,10 +82,7 @@ pub(crate) fn begin() -> bool {
 
 /// Maps what the supervisor put into this process, and closes the descriptor. By the door: the filter would take it for the end of a file
 /// that somebody else may watch.
-fn map<T>(
-    fd: c_int,
-    map: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<T>,
-) -> std::io::Result<T> {
+fn map<T>(fd: c_int, map: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<T>) -> std::io::Result<T> {
     // SAFETY: it is open until it is closed below.
     let mapped = map(unsafe { BorrowedFd::borrow_raw(fd) });
     // SAFETY: the door's code is there; the arguments are numbers.
@@ -242,10 +242,9 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: usize
     unsafe {
         match way(fd) {
             Way::Stopped => Written::Begun(0),
-            Way::Door => Written::Done(call(
-                libc::SYS_write,
-                [fd as usize, from.addr(), len, 0, 0, 0],
-            )),
+            Way::Door => {
+                Written::Done(call(libc::SYS_write, [fd as usize, from.addr(), len, 0, 0, 0]))
+            }
             Way::DoorWithoutWaiting => {
                 let [fd, pieces, count, low, high] = at;
                 let flags = libc::RWF_NOWAIT as usize;
@@ -272,9 +271,8 @@ pub(crate) unsafe extern "C" fn send(
     }
     let flags = (flags | libc::MSG_DONTWAIT) as usize;
     // SAFETY: by this function's contract.
-    let sent = unsafe {
-        by_door(libc::SYS_sendto, [fd as usize, from.addr(), len, flags, to[0], to[1]])
-    };
+    let sent =
+        unsafe { by_door(libc::SYS_sendto, [fd as usize, from.addr(), len, flags, to[0], to[1]]) };
     begun(len, sent)
 }
 

@@ -202,7 +202,9 @@ impl Call {
             | libc::SYS_rt_sigqueueinfo
             | libc::SYS_rt_tgsigqueueinfo
             | libc::SYS_tkill => Call::Signal { process: fd(0) },
-            door::ASK if arguments[0] == door::ASK_OUTSIDE => Call::AsksWhetherOutside { fd: fd(1) },
+            door::ASK if arguments[0] == door::ASK_OUTSIDE => {
+                Call::AsksWhetherOutside { fd: fd(1) }
+            }
             door::ASK => Call::AsksForDoor { what: arguments[0] },
             _ => Call::Unknown { number },
         }

@@ -44,6 +44,8 @@ pub(crate) struct Commits {
 struct State {
     /// Promises made so far.
     promised: u64,
+    /// How many of them, from the first on, are durable.
+    durable: u64,
     /// Mounts with promises that are not durable, each with the number of the last one.
     mounts: Vec<(Ordered, u64)>,
     /// Mounts whose daemons and members make promises, too.
@@ -124,6 +126,7 @@ impl State {
 
     /// The first promises are durable: the calls that may go on.
     fn note_durable(&mut self, durable: u64) -> Vec<Waiting> {
+        self.durable = self.durable.max(durable);
         self.mounts.retain(|(_, last)| *last > durable);
         self.oldest = (!self.mounts.is_empty()).then(Instant::now);
         self.is_wanted &= !self.mounts.is_empty();
@@ -136,6 +139,7 @@ impl State {
 }
 
 struct Waiting {
+    listener: Arc<Listener>,
     stopped: Stopped,
     /// The number of promises that must be durable before it goes on.
     needs: u64,
@@ -186,6 +190,7 @@ impl Commits {
         let state = State {
             door: Door { page, memory: Arc::new(memory), counts: Vec::new() },
             promised: 0,
+            durable: 0,
             mounts: Vec::new(),
             joined: Vec::new(),
             waiting: Vec::new(),
@@ -244,6 +249,11 @@ impl Commits {
         }
     }
 
+    /// The devices of the mounts whose daemons do so.
+    pub(crate) fn joined(&self) -> Vec<Device> {
+        self.lock().joined.iter().map(|joined| joined.mount.device).collect()
+    }
+
     /// Whether the daemon of the mount with this device does so.
     pub(crate) fn has_joined(&self, device: Device) -> bool {
         let state = self.lock();
@@ -290,7 +300,7 @@ impl Commits {
     }
 
     /// Lets a call go on when all that was promised so far is durable.
-    pub(crate) fn wait(&self, listener: &Listener, stopped: Stopped) {
+    pub(crate) fn wait(&self, listener: &Arc<Listener>, stopped: Stopped) {
         let mut state = self.lock();
         state.notice();
         if state.mounts.is_empty() && !state.has_failed {
@@ -299,15 +309,18 @@ impl Commits {
         }
         let needs = state.promised;
         *state.counts.waited.entry(stopped.call.what().into_owned()).or_default() += 1;
-        state.waiting.push(Waiting { stopped, needs, since: Instant::now() });
+        let listener = Arc::clone(listener);
+        state.waiting.push(Waiting { listener, stopped, needs, since: Instant::now() });
         self.changed.notify_one();
     }
 
-    /// Waits until all promises are durable; returns whether they are.
+    /// Waits until all promises made so far are durable; returns whether they are.
     pub(crate) fn settle(&self) -> bool {
         let mut state = self.lock();
         state.notice();
-        while !state.mounts.is_empty() && !state.has_failed {
+        let needs = state.promised;
+        // Others may go on promising.
+        while !state.mounts.is_empty() && state.durable < needs && !state.has_failed {
             state.is_wanted = true;
             self.changed.notify_one();
             state = self.progress.wait(state).expect(NOT_POISONED);
@@ -316,7 +329,7 @@ impl Commits {
     }
 
     /// Commits whenever somebody waits, and every 5 s. Returns when a commit has failed, with the reason.
-    pub(crate) fn run(&self, listener: &Listener) -> (Ordered, io::Error) {
+    pub(crate) fn run(&self) -> (Ordered, io::Error) {
         loop {
             let (until, mounts) = self.next();
             for mount in &mounts {
@@ -326,7 +339,7 @@ impl Commits {
                     return (mount.clone(), error);
                 }
             }
-            self.release(listener, until);
+            self.release(until);
         }
     }
 
@@ -378,7 +391,7 @@ impl Commits {
     }
 
     /// The first promises are durable: what waited for them goes on.
-    fn release(&self, listener: &Listener, durable: u64) {
+    fn release(&self, durable: u64) {
         let mut state = self.lock();
         let released = state.note_durable(durable);
         for waiting in &released {
@@ -387,7 +400,7 @@ impl Commits {
         }
         drop(state);
         self.progress.notify_all();
-        for Waiting { stopped, .. } in released {
+        for Waiting { listener, stopped, .. } in released {
             listener.pass(&stopped);
         }
     }

@@ -24,7 +24,7 @@ use crate::tcp::{Connections, OtherEnd, has_socket};
 const PIPES_MAX: usize = 1 << 20;
 /// Sockets that are remembered to lead outside.
 const OUTSIDE_MAX: usize = 1 << 12;
-/// Processes between a member and the supervisor, at most.
+/// Processes between a member and the root of its tree, at most.
 const ANCESTORS_MAX: usize = 4096;
 /// null, zero, full, random and urandom (linux/devices.txt): nobody reads there what was written.
 const NOBODY_READS: [Device; 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
@@ -43,13 +43,11 @@ const CONTROL_BYTES: u64 = 40;
 
 /// Knows what is inside the session.
 pub(crate) struct Judge {
-    supervisor: u32,
+    trees: Vec<Tree>,
+    /// What the root of a tree has inherited and closed again; that of another tree may have it still, and maybe only the other end of a pipe.
+    let_go: HashSet<(Device, u64)>,
     /// Pipes that members made, and that were not passed on.
     pipes: HashSet<(Device, u64)>,
-    /// What the session got from outside at its beginning.
-    inherited: HashSet<(Device, u64)>,
-    /// The supervisor's descriptors of that: as long as it keeps them open, nobody notices that a member closes it.
-    kept_open: HashMap<(Device, u64), Vec<i32>>,
     /// Sockets that lead outside, and always will: somebody outside is at the other end. A number that is used again is taken to be outside,
     /// too.
     outside: RefCell<HashSet<(Device, u64)>>,
@@ -60,44 +58,83 @@ pub(crate) struct Judge {
     anonymous_are_outside: bool,
 }
 
+/// A program of the session, and all that comes from it.
+struct Tree {
+    /// The parent of the program, which is the reaper of orphans in the tree.
+    root: u32,
+    /// By it is known that the number is still this process's. `None`: it is this process.
+    living: Option<OwnedFd>,
+    /// What the program got from outside at its beginning. The root keeps it open: nobody notices that a member closes it.
+    inherited: HashMap<(Device, u64), Vec<i32>>,
+}
+
 impl Judge {
     /// Of the session that this process is about to begin.
     pub(crate) fn new() -> io::Result<Judge> {
-        let own = Task(std::process::id());
-        let inherited = own.descriptors(0, u32::MAX)?;
-        // Those of this process itself are closed on execve(2).
-        let is_anonymous = |(fd, place): &(i32, Place)| {
-            place.kind == FileType::Unknown && !own.closes_on_exec(*fd).unwrap_or(false)
-        };
-        let mut kept_open = HashMap::<_, Vec<i32>>::new();
-        for (fd, place) in &inherited {
-            kept_open.entry((place.device, place.inode)).or_default().push(*fd);
-        }
-        let anonymous_are_outside = inherited.iter().any(is_anonymous);
-        let sockets = inherited.iter().filter(|(_, place)| place.kind == FileType::Socket);
-        let mut connections = Connections::new(sockets.map(|(_, place)| place.inode));
-        if anonymous_are_outside {
-            // An epoll that somebody outside has tells of the sockets in it.
-            connections.trust_none();
-        }
-        Ok(Judge {
-            kept_open,
-            connections: connections.into(),
-            anonymous_are_outside,
-            supervisor: own.0,
+        let mut judge = Judge {
+            trees: Vec::new(),
+            let_go: HashSet::new(),
             pipes: HashSet::new(),
-            inherited: inherited
-                .into_iter()
-                .map(|(_, place)| (place.device, place.inode))
-                .collect(),
             outside: RefCell::new(HashSet::new()),
+            connections: Connections::new().into(),
             has_passed_descriptors: false,
+            anonymous_are_outside: false,
+        };
+        judge.add(std::process::id(), None)?;
+        Ok(judge)
+    }
+
+    /// Adds the tree of a process that is about to start a program; it must wait for this.
+    pub(crate) fn add(&mut self, root: u32, living: Option<OwnedFd>) -> io::Result<()> {
+        let task = Task(root);
+        let inherited = task.descriptors(0, u32::MAX)?;
+        // Those of the process itself are closed on execve(2).
+        let is_anonymous = |(fd, place): &(i32, Place)| {
+            place.kind == FileType::Unknown && !task.closes_on_exec(*fd).unwrap_or(false)
+        };
+        let sockets = inherited.iter().filter(|(_, place)| place.kind == FileType::Socket);
+        self.connections.get_mut().inherit(sockets.map(|(_, place)| place.inode));
+        if inherited.iter().any(is_anonymous) {
+            self.anonymous_are_outside = true;
+            // An epoll that somebody outside has tells of the sockets in it.
+            self.connections.get_mut().trust_none();
+        }
+        let mut kept = HashMap::<_, Vec<i32>>::new();
+        for (fd, place) in inherited {
+            kept.entry((place.device, place.inode)).or_default().push(fd);
+        }
+        self.trees.push(Tree { root, living, inherited: kept });
+        Ok(())
+    }
+
+    /// The root of a tree closes what it inherited.
+    pub(crate) fn forget_inherited(&mut self, root: u32) {
+        for tree in self.trees.iter_mut().filter(|tree| tree.root == root) {
+            self.let_go.extend(tree.inherited.drain().map(|(number, _)| number));
+        }
+    }
+
+    /// The root of a tree has ended, or is about to.
+    pub(crate) fn remove(&mut self, root: u32) {
+        self.forget_inherited(root);
+        self.trees.retain(|tree| tree.root != root);
+    }
+
+    fn is_inherited(&self, number: (Device, u64)) -> bool {
+        self.trees.iter().any(|tree| tree.inherited.contains_key(&number))
+    }
+
+    /// Whether the root of a tree has the description of a descriptor open, too.
+    fn shares_description_with_root(&self, task: Task, fd: i32, number: (Device, u64)) -> bool {
+        self.trees.iter().any(|tree| {
+            let mut kept = tree.inherited.get(&number).into_iter().flatten();
+            kept.any(|own| task.shares_description(fd, Task(tree.root), *own))
         })
     }
 
-    /// The supervisor closes what it inherited.
-    pub(crate) fn forget_inherited(&mut self) {
-        self.kept_open.clear();
+    fn is_root(&self, process: u32) -> bool {
+        let tree = self.trees.iter().find(|tree| tree.root == process);
+        tree.is_some_and(|tree| tree.living.as_ref().is_none_or(lives))
     }
 
     /// Notes descriptors that the call may pass to a process outside or get from there, or for which it may have signals sent there. To be
@@ -131,8 +168,10 @@ impl Judge {
     }
 
     fn is_own_socket(&self, task: Task, fd: i32) -> bool {
-        let place = task.descriptor(fd);
-        place.is_ok_and(|place| !self.inherited.contains(&(place.device, place.inode)))
+        task.descriptor(fd).is_ok_and(|place| {
+            let number = (place.device, place.inode);
+            !self.is_inherited(number) && !self.let_go.contains(&number)
+        })
     }
 
     /// Whether no descriptor from outside can come by a socket: members alone are at the other end, or it is of a kind that carries none.
@@ -205,7 +244,7 @@ impl Judge {
             FileType::Fifo => self.pipes.contains(&(place.device, place.inode)),
             FileType::Socket => {
                 let number = (place.device, place.inode);
-                !self.inherited.contains(&number)
+                !self.is_inherited(number)
                     && !self.outside.borrow().contains(&number)
                     && self.is_between_members(task, fd, number)?
             }
@@ -269,7 +308,8 @@ impl Judge {
             Ok(self.is_member(process, caller)? && has_socket(process, inode)? && lives(&living))
         };
         let own = caller.process().into_iter();
-        let others = descendants().into_iter().map(|process| process.as_raw_pid() as u32);
+        let roots = self.trees.iter().map(|tree| tree.root).collect::<Vec<_>>();
+        let others = descendants(&roots).into_iter().map(|process| process.as_raw_pid() as u32);
         own.chain(others).any(|process| has(process).unwrap_or(false))
     }
 
@@ -281,25 +321,23 @@ impl Judge {
         promised: &[Device],
     ) -> io::Result<bool> {
         for (fd, place) in task.descriptors(first, last)? {
+            // The root of a tree has what was inherited open.
             let number = (place.device, place.inode);
-            let kept_open = self.kept_open.get(&number);
+            let is_kept_open = self.is_inherited(number) && !self.let_go.contains(&number);
             let is_noticed = match place.kind {
-                FileType::RegularFile | FileType::Directory
-                    if is_only(promised, place.device) =>
-                {
+                FileType::RegularFile | FileType::Directory if is_only(promised, place.device) => {
                     false
                 }
                 FileType::RegularFile => {
-                    let is_same = |own: &i32| task.shares_description(fd, *own);
-                    let is_kept_open = kept_open.is_some_and(|fds| fds.iter().any(is_same));
-                    task.closing_is_noticed(fd, is_kept_open)? || task.has_locks_on(number)?
+                    let is_same = self.shares_description_with_root(task, fd, number);
+                    task.closing_is_noticed(fd, is_same)? || task.has_locks_on(number)?
                 }
                 FileType::Directory => task.closing_is_noticed(fd, true)?,
                 FileType::CharacterDevice if NOBODY_READS.contains(&place.represents) => {
                     task.closing_is_noticed(fd, true)?
                 }
                 _ => {
-                    kept_open.is_none()
+                    !is_kept_open
                         && !self.is_inside(task, fd, promised)?
                         && !self.was_between_members(task, fd, place)?
                 }
@@ -311,7 +349,7 @@ impl Judge {
         Ok(true)
     }
 
-    /// Whether a process is the caller's own, or a descendant of the supervisor.
+    /// Whether a process is the caller's own, or a descendant of a root.
     fn is_member(&self, process: u32, caller: Task) -> io::Result<bool> {
         let mut at = Task(process).process()?;
         if at == caller.process()? {
@@ -320,7 +358,7 @@ impl Judge {
         for _ in 0..ANCESTORS_MAX {
             match Task(at).parent()? {
                 0 | 1 => return Ok(false),
-                parent if parent == self.supervisor => return Ok(true),
+                parent if self.is_root(parent) => return Ok(true),
                 parent => at = parent,
             }
         }

@@ -12,10 +12,13 @@ const ROUNDS_MAX: usize = 500;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(10);
 
 /// Kills all descendants of this process. Whoever reaps them is another thread; it must be the reaper of orphans
-/// (PR_SET_CHILD_SUBREAPER), or those are missed.
+/// (PR_SET_CHILD_SUBREAPER), or those are missed. Where /proc is of another PID namespace nothing is killed.
 pub fn kill_descendants() {
+    if !sees_itself() {
+        return;
+    }
     for _ in 0..ROUNDS_MAX {
-        let living = descendants();
+        let living = descendants(&[std::process::id()]);
         if living.is_empty() {
             return;
         }
@@ -27,8 +30,14 @@ pub fn kill_descendants() {
     }
 }
 
-/// Descendants of this process that have not ended.
-pub(crate) fn descendants() -> Vec<Pid> {
+/// Whether /proc is of this process's PID namespace, so that the numbers there are those which it knows.
+pub fn sees_itself() -> bool {
+    let own = std::process::id().to_string();
+    fs::read_link("/proc/self").is_ok_and(|found| found.as_os_str() == own.as_str())
+}
+
+/// Descendants of these processes that have not ended.
+pub(crate) fn descendants(roots: &[u32]) -> Vec<Pid> {
     let mut children = HashMap::<u32, Vec<(u32, bool)>>::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -46,7 +55,7 @@ pub(crate) fn descendants() -> Vec<Pid> {
         }
     }
     let mut found = Vec::new();
-    let mut left = vec![std::process::id()];
+    let mut left = roots.to_vec();
     while let Some(parent) = left.pop() {
         for (process, has_ended) in children.remove(&parent).unwrap_or_default() {
             left.push(process);

@@ -16,9 +16,11 @@
 //! The receiving thread never waits for a commit. The thread that starts the program is itself behind the fence: it makes no call
 //! that leaves, and ends with the session.
 
+mod admission;
 mod call;
 mod commit;
 mod filter;
+mod group;
 mod judge;
 mod kill;
 mod listener;
@@ -27,7 +29,9 @@ mod supervisor;
 mod task;
 mod tcp;
 
+pub use admission::Refusal;
 pub use commit::Counts;
-pub use kill::kill_descendants;
+pub use group::{Tree, TreeEvent, run_tree};
+pub use kill::{kill_descendants, sees_itself};
 pub use mounts::{FindMounts, Joined, Mount, Ordered, Promised};
-pub use supervisor::{Event, run};
+pub use supervisor::{Event, Group, run};

@@ -6,6 +6,8 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 use crate::call::Call;
 use crate::filter::Filter;
 
@@ -15,6 +17,19 @@ const SYNC_WAKE_UP: u64 = 1;
 
 /// Receives the stopped calls of the thread that made it, and of all processes that come from it.
 pub(crate) struct Listener(OwnedFd);
+
+impl From<OwnedFd> for Listener {
+    /// As another process has made it.
+    fn from(listener: OwnedFd) -> Listener {
+        Listener(listener)
+    }
+}
+
+impl From<Listener> for OwnedFd {
+    fn from(listener: Listener) -> OwnedFd {
+        listener.0
+    }
+}
 
 /// A stopped call.
 #[derive(Debug)]
@@ -57,6 +72,14 @@ impl Listener {
         })?;
         // SAFETY: the call made the descriptor for its caller.
         Ok(Listener(unsafe { OwnedFd::from_raw_fd(made) }))
+    }
+
+    /// Whether all processes behind the fence have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut state = [PollFd::new(&self.0, PollFlags::IN)];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut state, Some(&none)).is_ok()
+            && state[0].revents().contains(PollFlags::HUP)
     }
 
     /// To be called once before calls are received, outside the fence.

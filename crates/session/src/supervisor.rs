@@ -6,24 +6,23 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions};
 
+use crate::admission::Admission;
 use crate::call::Call;
 use crate::commit::{Commits, Counts};
 use crate::judge::Judge;
 use crate::kill::kill_descendants;
 use crate::listener::{Listener, Stopped};
 use crate::mounts::{FindMounts, Mount, Mounts, Ordered, Promised};
-use crate::task::{Task, write_out};
+use crate::task::{Task, lives, write_out};
 
 /// What happens to a session.
 #[derive(Debug)]
@@ -54,21 +53,43 @@ pub enum Event {
     },
 }
 
-enum Step {
+pub(crate) enum Step {
     Tell(Event),
     Exited(ExitStatus),
     AllGone,
+    /// Another tree of the session has ended.
+    TreeEnded,
+}
+
+/// Lets the programs of other processes into a session (`group`).
+pub struct Group {
+    pub(crate) session: Arc<Session>,
+    pub(crate) steps: Sender<Step>,
 }
 
 /// Shared by the threads.
-struct Session {
-    commits: Commits,
+pub(crate) struct Session {
+    pub(crate) commits: Commits,
     fallbacks: Mutex<Vec<String>>,
-    /// The program has ended, and this process is about to close what it inherited.
-    is_detached: AtomicBool,
+    judge: Mutex<Judge>,
+    mounts: Mutex<Mounts>,
+    pub(crate) admission: Admission,
 }
 
 impl Session {
+    pub(crate) fn judge(&self) -> MutexGuard<'_, Judge> {
+        self.judge.lock().expect("no thread panics")
+    }
+
+    pub(crate) fn mounts(&self) -> MutexGuard<'_, Mounts> {
+        self.mounts.lock().expect("no thread panics")
+    }
+
+    /// Mounts on which nothing is promised, each with the reason.
+    pub(crate) fn fallbacks(&self) -> Vec<String> {
+        self.fallbacks.lock().expect("no thread panics").clone()
+    }
+
     /// A mount on which nothing is promised.
     fn note_fallback(&self, reason: String) {
         let mut fallbacks = self.fallbacks.lock().expect("no thread panics");
@@ -78,32 +99,31 @@ impl Session {
     }
 }
 
-/// Runs a program as a session, in this process, which must have no other children; returns when the last member
-/// has ended, or was killed. `tell` is called with what happens.
+/// Runs a program as a session, in this process, which must have no other children and see itself in /proc ([`crate::sees_itself`]);
+/// returns when the last member has ended, or was killed. `tell` is called with what happens; and `open` once the program runs, with what
+/// lets the programs of other processes into the session.
 pub fn run(
     command: Command,
     finder: Box<dyn FindMounts>,
     promised: Promised,
+    open: impl FnOnce(Group),
     mut tell: impl FnMut(Event),
 ) -> io::Result<()> {
-    if fs::read_link("/proc/self")? != Path::new(&std::process::id().to_string()) {
-        tell(Event::CannotBegin("/proc is of another PID namespace".to_owned()));
-        return Ok(());
-    }
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
-    let judge = Judge::new()?;
-    let mut inherited = Some(inherited()?);
+    let inherited = inherited()?;
     let session = Arc::new(Session {
         commits: Commits::new()?,
         fallbacks: Mutex::new(Vec::new()),
-        is_detached: AtomicBool::new(false),
+        judge: Mutex::new(Judge::new()?),
+        mounts: Mutex::new(Mounts::new(finder, promised)),
+        admission: Admission::default(),
     });
-    let mounts = Mounts::new(finder, promised);
-    if let Err(reason) = join_all(&mounts, &session) {
+    if let Err(reason) = join_all(&session) {
         tell(Event::CannotBegin(reason));
         return Ok(());
     }
     let (steps, happened) = channel();
+    let group = Group { session: Arc::clone(&session), steps: steps.clone() };
     let (listeners, made) = channel();
     {
         let steps = steps.clone();
@@ -111,38 +131,46 @@ pub fn run(
             .name("program".into())
             .spawn(move || run_program(command, &listeners, &steps))?;
     }
-    let mut detach = |session: &Session| detach(session, inherited.take().unwrap_or_default());
+    let open = || open(group);
     let Ok(listener) = made.recv() else {
-        return end(&happened, &session, &mut tell, &mut detach);
+        return end(&happened, &session, &mut tell, open, inherited);
     };
-    let listener: Arc<Listener> = Arc::new(listener);
-    {
-        let (session, listener) = (Arc::clone(&session), Arc::clone(&listener));
-        let mut receiver = CallReceiver { session, listener, judge, mounts };
-        thread::Builder::new().name("calls".into()).spawn(move || receiver.run())?;
-    }
+    receive_calls(&session, listener, None)?;
     {
         let session = Arc::clone(&session);
         thread::Builder::new().name("commits".into()).spawn(move || {
             let _ends = EndsByPanic;
-            let (mount, error) = session.commits.run(&listener);
+            let (mount, error) = session.commits.run();
             kill_descendants();
             // The receiver is gone if the session has ended.
             let _ = steps.send(Step::Tell(Event::Failed { mount, error }));
         })?;
     }
-    end(&happened, &session, &mut tell, &mut detach)
+    end(&happened, &session, &mut tell, open, inherited)
+}
+
+/// Starts a thread that receives the calls of one tree, as long as its root lives; `None`: that is this process.
+pub(crate) fn receive_calls(
+    session: &Arc<Session>,
+    listener: Listener,
+    root: Option<OwnedFd>,
+) -> io::Result<()> {
+    let (session, listener) = (Arc::clone(session), Arc::new(listener));
+    let mut receiver = CallReceiver { session, listener, root };
+    thread::Builder::new().name("calls".into()).spawn(move || receiver.run())?;
+    Ok(())
 }
 
 /// Has the daemons of all mounts with one order count what they promise.
 ///
 /// # Errors
 /// One does not, and what it would count cannot be known otherwise.
-fn join_all(mounts: &Mounts, session: &Session) -> Result<(), String> {
+pub(crate) fn join_all(session: &Session) -> Result<(), String> {
+    let mounts = session.mounts();
     let counts_changes = mounts.promised() == Promised::Changes;
     for mount in mounts.all() {
         match mount {
-            Mount::Ordered(mount) => match join(mounts, &mount, &session.commits) {
+            Mount::Ordered(mount) => match join(&mounts, &mount, &session.commits) {
                 Err(error) if counts_changes => {
                     return Err(format!("{}: {error}", mount.path.display()));
                 }
@@ -170,28 +198,37 @@ fn end(
     happened: &Receiver<Step>,
     session: &Session,
     tell: &mut impl FnMut(Event),
-    detach: &mut impl FnMut(&Session) -> io::Result<()>,
+    open: impl FnOnce(),
+    inherited: Vec<OwnedFd>,
 ) -> io::Result<()> {
+    let (mut open, mut inherited) = (Some(open), Some(inherited));
+    let mut is_own_gone = false;
     while let Ok(step) = happened.recv() {
         match step {
             Step::Tell(event) => {
                 let is_last =
                     matches!(event, Event::NoFence(_) | Event::CannotRun(_) | Event::Failed { .. });
+                let has_begun = matches!(event, Event::Started(_));
                 tell(event);
                 if is_last {
                     return Ok(());
+                }
+                if let Some(open) = open.take_if(|_| has_begun) {
+                    open();
                 }
             }
             // After a failure, Failed comes as well.
             Step::Exited(status) => {
                 if session.commits.settle() {
-                    let fallbacks = session.fallbacks.lock().expect("no thread panics").clone();
-                    tell(Event::Ended { status, counts: session.commits.counts(), fallbacks });
-                    detach(session)?;
+                    let (counts, fallbacks) = (session.commits.counts(), session.fallbacks());
+                    tell(Event::Ended { status, counts, fallbacks });
+                    session.judge().forget_inherited(std::process::id());
+                    close(inherited.take().unwrap_or_default())?;
                 }
             }
-            Step::AllGone => {
-                if session.commits.settle() {
+            Step::AllGone | Step::TreeEnded => {
+                is_own_gone |= matches!(step, Step::AllGone);
+                if is_own_gone && session.admission.close() && session.commits.settle() {
                     return Ok(());
                 }
             }
@@ -201,7 +238,7 @@ fn end(
 }
 
 /// Descriptors that the program inherits beside the standard ones.
-fn inherited() -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn inherited() -> io::Result<Vec<OwnedFd>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
@@ -217,10 +254,9 @@ fn inherited() -> io::Result<Vec<OwnedFd>> {
     Ok(found)
 }
 
-/// Closes the supervisor's copies of the descriptors that the program inherited. If it kept them, a reader outside would wait for the end
+/// Closes this process's copies of the descriptors that the program inherited. If it kept them, a reader outside would wait for the end
 /// of a pipe that every member has closed.
-fn detach(session: &Session, inherited: Vec<OwnedFd>) -> io::Result<()> {
-    session.is_detached.store(true, Ordering::SeqCst);
+pub(crate) fn close(inherited: Vec<OwnedFd>) -> io::Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(null.as_fd())?;
     rustix::stdio::dup2_stdout(null.as_fd())?;
@@ -231,7 +267,11 @@ fn detach(session: &Session, inherited: Vec<OwnedFd>) -> io::Result<()> {
 
 /// Starts the program from behind the fence, and reaps it and all members that are left without a parent. The thread does not
 /// end: the program is killed when its parent's thread ends.
-fn run_program(mut command: Command, listeners: &Sender<Listener>, steps: &Sender<Step>) {
+pub(crate) fn run_program(
+    mut command: Command,
+    listeners: &Sender<Listener>,
+    steps: &Sender<Step>,
+) {
     let tell = |step| drop(steps.send(step));
     match Listener::around_this_thread() {
         Ok(listener) => drop(listeners.send(listener)),
@@ -266,8 +306,8 @@ fn run_program(mut command: Command, listeners: &Sender<Listener>, steps: &Sende
 struct CallReceiver {
     session: Arc<Session>,
     listener: Arc<Listener>,
-    judge: Judge,
-    mounts: Mounts,
+    /// A descriptor of the process (pidfd_open(2)).
+    root: Option<OwnedFd>,
 }
 
 /// If a thread that has it panics the process ends, and with it the session: nobody would answer its calls.
@@ -287,7 +327,10 @@ impl CallReceiver {
         self.listener.begin();
         loop {
             match self.listener.receive() {
+                // Daemons do not count any more what the tree changes: nothing of it may leave.
+                Ok(Some(_)) if self.root.as_ref().is_some_and(|root| !lives(root)) => return,
                 Ok(Some(stopped)) => self.answer(stopped),
+                Ok(None) if self.listener.has_ended() => return,
                 Ok(None) => {}
                 Err(error) => {
                     // The front takes the end of this process for a failure, and kills the session.
@@ -300,10 +343,7 @@ impl CallReceiver {
 
     fn answer(&mut self, stopped: Stopped) {
         self.session.commits.count_call();
-        if self.session.is_detached.load(Ordering::SeqCst) {
-            self.judge.forget_inherited();
-        }
-        self.judge.note(&stopped);
+        self.session.judge().note(&stopped);
         match stopped.call {
             Call::Sync { fd } => self.sync(&stopped, fd),
             Call::SyncFileSystem { fd } => {
@@ -317,8 +357,10 @@ impl CallReceiver {
             Call::SyncAll => {
                 // What others have changed there it does not cover on a FUSE mount.
                 let commits = &self.session.commits;
-                for mount in self.mounts.ordered() {
-                    if let Err(error) = join(&self.mounts, &mount, commits) {
+                let ordered = self.session.mounts().ordered();
+                for mount in ordered {
+                    let joined = join(&self.session.mounts(), &mount, commits);
+                    if let Err(error) = joined {
                         self.session.note_fallback(format!("{}: {error}", mount.path.display()));
                     }
                 }
@@ -335,16 +377,16 @@ impl CallReceiver {
             }
             Call::AsksForDoor { what } => self.give_memory(&stopped, what),
             Call::AsksWhetherOutside { fd } => {
-                let is_outside = self.judge.leads_outside(&stopped, fd);
+                let is_outside = self.session.judge().leads_outside(&stopped, fd);
                 self.listener.answer(&stopped, is_outside.into());
             }
             Call::Pipe { address, flags } => {
-                self.judge.make_pipe(&self.listener, &stopped, address, flags);
+                self.session.judge().make_pipe(&self.listener, &stopped, address, flags);
             }
             _ => {
                 let promised = self.session.commits.promised();
                 if promised.is_empty()
-                    || (self.judge.stays_inside(&stopped, &promised)
+                    || (self.session.judge().stays_inside(&stopped, &promised)
                         && self.listener.still_waits(&stopped))
                 {
                     self.listener.pass(&stopped);
@@ -368,8 +410,8 @@ impl CallReceiver {
     /// Whether a call moves to somebody outside, and also what comes while it is under way.
     fn leads_outside(&mut self, stopped: &Stopped, into: i32) -> bool {
         let file = Task(stopped.thread).duplicate(into);
-        let mount = file.and_then(|file| self.mounts.of(file.as_fd()));
-        !matches!(mount, Ok(Mount::Ordered(_))) && self.judge.leads_outside(stopped, into)
+        let mount = file.and_then(|file| self.session.mounts().of(file.as_fd()));
+        !matches!(mount, Ok(Mount::Ordered(_))) && self.session.judge().leads_outside(stopped, into)
     }
 
     /// Promises, where the mount has an order, else lets the kernel sync.
@@ -407,14 +449,19 @@ impl CallReceiver {
         if !self.listener.still_waits(stopped) {
             return None;
         }
-        match self.mounts.of(file.as_fd()).ok()? {
-            Mount::Ordered(mount) => match join(&self.mounts, &mount, &self.session.commits) {
-                Ok(()) => Some((file, mount)),
-                Err(error) => {
-                    self.session.note_fallback(format!("{}: {error}", mount.path.display()));
-                    None
+        let mount = self.session.mounts().of(file.as_fd()).ok()?;
+        match mount {
+            Mount::Ordered(mount) => {
+                let joined = join(&self.session.mounts(), &mount, &self.session.commits);
+                match joined {
+                    Ok(()) => Some((file, mount)),
+                    Err(error) => {
+                        let place = mount.path.display();
+                        self.session.note_fallback(format!("{place}: {error}"));
+                        None
+                    }
                 }
-            },
+            }
             Mount::Unordered(reason) | Mount::Unknown(reason) => {
                 self.session.note_fallback(reason);
                 None

@@ -165,12 +165,11 @@ impl Task {
         Ok(false)
     }
 
-    /// Whether one of its descriptors is of the same open description as one of this process (kcmp(2)). In doubt not.
-    pub(crate) fn shares_description(self, fd: i32, own: i32) -> bool {
+    /// Whether one of its descriptors is of the same open description as one of another task (kcmp(2)). In doubt not.
+    pub(crate) fn shares_description(self, fd: i32, other: Task, its: i32) -> bool {
         const KCMP_FILE: libc::c_int = 0;
-        let this = std::process::id();
         // SAFETY: the arguments are numbers.
-        unsafe { libc::syscall(libc::SYS_kcmp, self.0, this, KCMP_FILE, fd, own) == 0 }
+        unsafe { libc::syscall(libc::SYS_kcmp, self.0, other.0, KCMP_FILE, fd, its) == 0 }
     }
 
     /// What all of its descriptors in a range are; those that are closed meanwhile are left out.

@@ -74,14 +74,19 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Of a session that got these sockets from outside, by inode.
-    pub(crate) fn new(inherited: impl Iterator<Item = u64>) -> Connections {
+    /// Of a session that has none from outside.
+    pub(crate) fn new() -> Connections {
         Connections {
             kernel: Kernel::open().ok(),
-            inherited: inherited.collect(),
+            inherited: HashSet::new(),
             of_members: HashSet::new(),
             searched: HashMap::new(),
         }
+    }
+
+    /// The session got these sockets from outside, by inode.
+    pub(crate) fn inherit(&mut self, sockets: impl Iterator<Item = u64>) {
+        self.inherited.extend(sockets);
     }
 
     /// Sockets may have come from outside, or gone there: no connection is inside any more.
@@ -314,7 +319,7 @@ mod tests {
 
     impl Session {
         fn new() -> Session {
-            Session(Connections::new(std::iter::empty()))
+            Session(Connections::new())
         }
 
         fn of(&mut self, socket: &TcpStream, is_held: impl FnOnce(u64) -> bool) -> OtherEnd {
@@ -377,7 +382,8 @@ mod tests {
         assert_eq!(session.of(&client, |_| false), OtherEnd::Unknown);
         assert_eq!(session.of(&client, |_| false), OtherEnd::Outside);
         // What was inherited is outside, whoever has it.
-        let mut session = Session(Connections::new([inode(&server)].into_iter()));
+        let mut session = Session::new();
+        session.0.inherit([inode(&server)].into_iter());
         assert_eq!(session.own(&client), OtherEnd::Outside);
         assert_eq!(session.own(&server), OtherEnd::Outside);
     }

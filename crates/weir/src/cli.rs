@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::lane_users::LaneUsers;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
+use crate::run::group_name::Name;
 use crate::settings::{Layer, LogChoice, NamesChoice, TransportChoice};
 
 /// The command line.
@@ -92,6 +93,11 @@ pub struct RunArguments {
     /// and write by the kernel alone.
     #[arg(long, value_name = "WHEN", default_value = "kernel", hide_default_value = true)]
     pub sync: SyncMode,
+    /// With --sync external or every-write: one session with other 'weir run' of this user that give the same name
+    ///
+    /// What these programs send each other does not wait, and what leaves one of them waits for what was promised to any.
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<Name>,
     /// The program, and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,

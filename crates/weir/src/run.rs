@@ -2,6 +2,9 @@
 
 pub mod external;
 pub mod forward;
+pub mod front;
+pub mod group;
+pub mod group_name;
 pub mod outcome;
 pub mod program;
 pub mod report;

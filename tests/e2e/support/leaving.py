@@ -10,6 +10,7 @@
     leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
     leaving.py ways                             the names, each with `outside` or `inside`: whether somebody outside can notice it
     leaving.py serve SOCKET                     accepts connections on a Unix socket and on the TCP port that it prints, and reads
+    leaving.py talk HOW DIRECTORY               sends and receives by a socket whose address is in DIRECTORY; syncs a file there before each message
     leaving.py inheriting WAY COMMAND...        runs COMMAND with a TCP socket that listens and with a connection, for ways that use these
 """
 
@@ -140,6 +141,36 @@ def serve(path):
     threading.Thread(target=pass_connections, args=(passing,), daemon=True).start()
     threading.Thread(target=accept, args=(tcp,), daemon=True).start()
     accept(local)
+
+
+def talk(how, directory):
+    """Two of them talk; HOW is unix or tcp, and begins with `first-` for the one that listens."""
+    first, kind = how.startswith("first-"), how.removeprefix("first-")
+    place = directory + "/" + kind
+    if first:
+        listening = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
+        listening.bind(place if kind == "unix" else ("127.0.0.1", 0))
+        listening.listen()
+        if kind == "tcp":
+            with open(place + "-new", "w") as file:
+                file.write(str(listening.getsockname()[1]))
+            os.rename(place + "-new", place)
+        other, _ = listening.accept()
+        other.send(b"x")
+    else:
+        while not os.path.exists(place):
+            time.sleep(0.01)
+        other = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
+        other.connect(place if kind == "unix" else ("127.0.0.1", int(open(place).read())))
+        other.recv(1)
+    fd = os.open(place + how, os.O_RDWR | os.O_CREAT, 0o644)
+    for number in range(20):
+        os.pwrite(fd, b"%020d" % number, 0)
+        os.fsync(fd)
+        other.send(b"x")
+        other.recv(1)
+    # An end would be noticed.
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def inherit(way, command):
@@ -759,6 +790,8 @@ def main():
         observe(rest[0], rest[1:])
     elif what == "serve":
         serve(*rest)
+    elif what == "talk":
+        talk(*rest)
     elif what == "inheriting":
         inherit(rest[0], rest[1:])
     elif what == "ways":

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use weir_lane::wire::{
-    ATTACH, Attach, Attachment, COMMIT, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message, ORDER, Order,
+    ATTACH, Attach, Attachment, COMMIT, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message, ORDER,
+    Order,
 };
 
 use crate::credentials::Caller;

@@ -228,11 +228,14 @@ SYNC:
   command exits with 74. With --sync every-write they wait until everything that was changed before is durable, synced or
   not. The library makes the calls that need not wait; the lane is not used. The report counts syncs, commits and waits. JSON fields:
   weir_version, command, exit_status, stopped_calls, promises, commits (for_output, by_time, at_end), waits (count,
-  p50_us, p99_us, max_us), syncs_done_at_once. Needs Linux 5.19. docs/SEMANTICS.md says what is covered.
+  p50_us, p99_us, max_us), syncs_done_at_once, group. Needs Linux 5.19. docs/SEMANTICS.md says what is covered.
+  With --group NAME all 'weir run' of this user with that name are one session: what their programs send each other does not
+  wait, and each report has the counts of all until then. A NAME has up to 64 letters, digits, dots, underscores and hyphens.
 
 EXAMPLES:
   weir run -- postgres -D /mnt/data/pg
   weir run --sync external --report -- sh import.sh
+  weir run --sync external --group shop -- redis-server redis.conf
   weir run --report -- tar -C /mnt/data -xf linux.tar
   weir run --report=/tmp/report.json -- make -C /mnt/data/build
 

@@ -26,6 +26,11 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let [name, rest @ ..] = &arguments.command[..] else {
         return Err(Failure::Usage("name a program; see 'weir run --help'".to_owned()));
     };
+    if arguments.group.is_some() && arguments.sync == SyncMode::Kernel {
+        return Err(Failure::Usage(
+            "--group joins sessions: give --sync external or --sync every-write, too".to_owned(),
+        ));
+    }
     let program = program::find(name)?;
     let library = library()?;
     if arguments.sync != SyncMode::Kernel {

@@ -251,16 +251,34 @@ impl Daemon {
     }
 
     /// Begins a session of the processes that come from this one, as long as the connection is open: the connection, and the memory in which
-    /// promises are counted.
+    /// promises are counted. Processes that know `group` may join it.
     ///
     /// # Errors
     /// The daemon's reason; or it cannot be asked, or is of a version without sessions.
-    pub fn begin_session(self, every_write: bool) -> io::Result<(OwnedFd, OwnedFd)> {
+    pub fn begin_session(
+        self,
+        every_write: bool,
+        group: Option<String>,
+    ) -> io::Result<(OwnedFd, OwnedFd)> {
         self.connection.set_read_timeout(Some(BRIEF_TIMEOUT))?;
-        protocol::send(&self.connection, &Request::Session { every_write })?;
+        protocol::send(&self.connection, &Request::Session { every_write, group })?;
         match protocol::receive_with(self.connection.as_fd())? {
             (Reply::Session, Some(memory)) => Ok((self.connection.into(), memory)),
             (Reply::Failed { message }, _) => Err(io::Error::other(message)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Has what comes from this process belong to a session, as long as the connection is open.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn join_session(self, group: String) -> io::Result<OwnedFd> {
+        self.connection.set_read_timeout(Some(BRIEF_TIMEOUT))?;
+        protocol::send(&self.connection, &Request::JoinSession { group })?;
+        match protocol::receive(&self.connection)? {
+            Reply::Done => Ok(self.connection.into()),
+            Reply::Failed { message } => Err(io::Error::other(message)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -30,6 +30,14 @@ pub enum Request {
     Session {
         /// Their other changes, too.
         every_write: bool,
+        /// A secret: processes that know it may join.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
+    /// What comes from the process that asks belongs to the session with this secret, as long as the connection is open.
+    JoinSession {
+        /// As above.
+        group: String,
     },
     /// Write everything home, unmount and exit.
     Unmount {
@@ -434,8 +442,11 @@ mod tests {
 
     #[test]
     fn messages_arrive_as_sent() {
-        let session = Request::Session { every_write: true };
-        for request in [Request::Status, Request::Sync, session, Request::Unmount { force: true }] {
+        let group = "secret".to_owned();
+        let session = Request::Session { every_write: true, group: None };
+        let join = Request::JoinSession { group };
+        let unmount = Request::Unmount { force: true };
+        for request in [Request::Status, Request::Sync, session, join, unmount] {
             let mut line = Vec::new();
             send(&mut line, &request).unwrap();
             assert_eq!(receive::<Request>(&line[..]).unwrap(), request);

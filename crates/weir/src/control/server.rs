@@ -116,7 +116,9 @@ fn is_there(process: u32) -> bool {
 
 /// Whether nobody listens. A socket whose queue is full is listened to.
 fn is_refused(socket: &Path) -> bool {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let made = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let (Ok(made), Ok(address)) = (made, SocketAddrUnix::new(socket)) else { return false };
@@ -136,20 +138,16 @@ impl Responder {
 
     /// The process that asks, as this one's PID namespace numbers it; 0 if it is not in that.
     pub fn peer(&self) -> u32 {
-        // Not by rustix: its numbers of processes are never 0.
-        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: the value has as many bytes as the call may write.
-        let asked = unsafe {
-            libc::getsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut peer).cast(),
-                &raw mut bytes,
-            )
-        };
-        if asked == 0 { u32::try_from(peer.pid).unwrap_or(0) } else { 0 }
+        process_of_peer(self.0.as_fd())
+    }
+
+    /// Answers. The connection goes on.
+    ///
+    /// # Errors
+    /// The client cannot be answered.
+    pub fn send_and_go_on(self, reply: &Reply) -> io::Result<Connection> {
+        protocol::send(&self.0, reply)?;
+        Ok(Connection(self.0))
     }
 
     /// Answers, and gives the client a descriptor. The connection goes on.
@@ -160,6 +158,24 @@ impl Responder {
         protocol::send_with(self.0.as_fd(), reply, descriptor)?;
         Ok(Connection(self.0))
     }
+}
+
+/// The process at the other end of a connection, as this one's PID namespace numbers it; 0 if it is not in that.
+pub fn process_of_peer(connection: BorrowedFd<'_>) -> u32 {
+    // Not by rustix: its numbers of processes are never 0.
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the value has as many bytes as the call may write.
+    let asked = unsafe {
+        libc::getsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    if asked == 0 { u32::try_from(peer.pid).unwrap_or(0) } else { 0 }
 }
 
 /// A connection that goes on after the answer.
@@ -287,7 +303,7 @@ mod tests {
                 responder.send(&match request {
                     Request::Status => Reply::Status { status: Box::<Status>::default() },
                     Request::Sync => Reply::Done,
-                    Request::Unmount { .. } | Request::Session { .. } => return,
+                    _ => return,
                 });
             })
             .unwrap();

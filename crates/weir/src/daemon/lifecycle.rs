@@ -80,9 +80,14 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
             };
             sync(account.shard.clone(), account.observer.clone(), account.source.clone(), done);
         }
-        Request::Session { every_write } => {
-            if let Err(error) = begin_session(responder, account, every_write) {
+        Request::Session { every_write, group } => {
+            if let Err(error) = begin_session(responder, account, every_write, group) {
                 tracing::debug!("a session cannot be begun: {error}");
+            }
+        }
+        Request::JoinSession { group } => {
+            if let Err(error) = join_session(responder, account, &group) {
+                tracing::debug!("a session cannot be joined: {error}");
             }
         }
         Request::Unmount { force } => {
@@ -93,9 +98,14 @@ pub fn handle(request: Request, responder: Responder, account: &Account, events:
 }
 
 /// Begins a session of programs, which ends with the client's connection.
-fn begin_session(responder: Responder, account: &Account, every_write: bool) -> io::Result<()> {
+fn begin_session(
+    responder: Responder,
+    account: &Account,
+    every_write: bool,
+    group: Option<String>,
+) -> io::Result<()> {
     let begun = match account.observer.sessions().len() < SESSIONS_MAX {
-        true => account.observer.begin_session(responder.peer(), every_write),
+        true => account.observer.begin_session(responder.peer(), every_write, group),
         false => Err(io::Error::other("there are too many sessions")),
     };
     let (session, memory) = match begun {
@@ -109,6 +119,23 @@ fn begin_session(responder: Responder, account: &Account, every_write: bool) -> 
     std::thread::Builder::new().name("session".into()).spawn(move || {
         connection.wait_for_end();
         drop(session);
+    })?;
+    Ok(())
+}
+
+/// Adds the client's programs to a session, until its connection ends.
+fn join_session(responder: Responder, account: &Account, group: &str) -> io::Result<()> {
+    let tree = match account.observer.join_session(responder.peer(), group) {
+        Ok(tree) => tree,
+        Err(error) => {
+            responder.send(&Reply::Failed { message: error.to_string() });
+            return Ok(());
+        }
+    };
+    let connection = responder.send_and_go_on(&Reply::Done)?;
+    std::thread::Builder::new().name("session".into()).spawn(move || {
+        connection.wait_for_end();
+        drop(tree);
     })?;
     Ok(())
 }

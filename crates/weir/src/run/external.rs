@@ -1,69 +1,30 @@
 //! `weir run --sync external` and `--sync every-write`: runs a program as a session ([`weir_session`]).
 //!
 //! Two processes: the *front*, which the caller started, forwards signals and ends with the program's status; the *supervisor*
-//! answers the session's calls. Members that outlive the program keep the supervisor, and the front ends without them. If the supervisor
-//! dies, the front kills the session.
+//! answers the session's calls, or is the root of a tree in the session of a group ([`crate::run::group`]). Members that outlive the program
+//! keep the supervisor, and the front ends without them. If the supervisor dies, the front kills the session.
 
 #![allow(unsafe_code, reason = "fork(2) has no safe form")]
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use weir_session::{Counts, Event, FindMounts, Joined, Mount, Ordered, Promised};
+use weir_session::{FindMounts, Joined, Mount, Ordered, Promised};
 
 use crate::cli::{RunArguments, SyncMode};
 use crate::control::client::Daemon;
 use crate::control::protocol::{Reply, Request, Status};
 use crate::failure::Failure;
 use crate::mounts::{self, Device, MountTable};
+use crate::run::front::{Front, Message};
+use crate::run::group::{self, Host, Place};
+use crate::run::group_name::Name;
 use crate::run::outcome::{cannot_run, status_code};
 use crate::run::{forward, report};
-
-/// What the supervisor tells the front, a line of JSON each.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Message {
-    Started { process: u32 },
-    NoFence { errno: i32 },
-    CannotBegin { why: String },
-    CannotRun { errno: i32 },
-    Ended { status: i32, report: Report },
-    Failed { message: String },
-}
-
-/// What a session did, for `--report`.
-#[derive(Debug, Serialize, Deserialize)]
-struct Report {
-    weir_version: String,
-    command: Vec<String>,
-    exit_status: u8,
-    stopped_calls: u64,
-    promises: u64,
-    commits: Commits,
-    waits: Waits,
-    syncs_done_at_once: Vec<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Commits {
-    for_output: u64,
-    by_time: u64,
-    at_end: u64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Waits {
-    count: u64,
-    by_call: BTreeMap<String, u64>,
-    p50_us: u64,
-    p99_us: u64,
-    max_us: u64,
-}
 
 /// Runs the command as a session, and reports if that is wanted.
 pub fn run(command: Command, name: &OsStr, arguments: &RunArguments) -> Result<ExitCode, Failure> {
@@ -147,7 +108,7 @@ fn no_fence(errno: i32) -> Failure {
 fn supervise(
     mut command: Command,
     arguments: &RunArguments,
-    mut to: UnixStream,
+    to: UnixStream,
     held: &forward::Held,
 ) -> ! {
     held.restore_in(&mut command);
@@ -157,140 +118,110 @@ fn supervise(
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
         .collect::<Vec<_>>();
-    let tell = |event| {
-        let message = Message::of(event, &words);
-        let mut line =
-            serde_json::to_vec(&message).expect("plain structures of strings and numbers");
-        line.push(b'\n');
-        // If the front was killed, nobody listens.
-        let _ = to.write_all(&line);
-    };
+    let front = Arc::new(Front::new(to));
     let promised = match arguments.sync {
         SyncMode::EveryWrite => Promised::Changes,
         SyncMode::External | SyncMode::Kernel => Promised::Syncs,
     };
-    let result = forward::survive_stops()
-        .and_then(|()| weir_session::run(command, Box::new(DaemonsOfMounts), promised, tell));
+    if !weir_session::sees_itself() {
+        front.tell(&Message::CannotBegin { why: "/proc is of another PID namespace".to_owned() });
+        std::process::exit(0);
+    }
+    let result = forward::survive_stops().and_then(|()| {
+        let Some(name) = &arguments.group else {
+            let tell = |event| front.tell(&Message::of(event, &words, None));
+            let finder = Box::new(DaemonsOfMounts { group: None });
+            return weir_session::run(command, finder, promised, drop, tell);
+        };
+        match group::enter(name, promised) {
+            Ok(Place::First(listener)) => {
+                supervise_group(command, name, listener, promised, &words, &front)
+            }
+            Ok(Place::Member(membership)) => group::run_member(command, membership, &words, &front),
+            Err(why) => {
+                front.tell(&Message::CannotBegin { why });
+                Ok(())
+            }
+        }
+    });
+    if result.is_err() {
+        weir_session::kill_descendants();
+    }
     // The front reads the end of the connection as the end of the supervisor.
     std::process::exit(i32::from(result.is_err()))
 }
 
-impl Message {
-    fn of(event: Event, command: &[String]) -> Message {
-        let number = |error: &io::Error| error.raw_os_error().unwrap_or(libc::EIO);
-        match event {
-            Event::Started(process) => Message::Started { process },
-            Event::NoFence(error) => Message::NoFence { errno: number(&error) },
-            Event::CannotBegin(why) => Message::CannotBegin { why },
-            Event::CannotRun(error) => Message::CannotRun { errno: number(&error) },
-            Event::Ended { status, counts, fallbacks } => Message::Ended {
-                status: status.into_raw(),
-                report: Report::new(command, status_code(status), &counts, fallbacks),
-            },
-            Event::Failed { mount, error } => Message::Failed {
-                message: format!(
-                    "what was synced on {} cannot be made durable ({error}), and the session was killed: nothing has left it \
-                     since; what was synced before the last output is durable",
-                    mount.path.display()
-                ),
-            },
+/// As the first of a group.
+fn supervise_group(
+    command: Command,
+    name: &Name,
+    listener: UnixListener,
+    promised: Promised,
+    words: &[String],
+    front: &Front,
+) -> io::Result<()> {
+    let host = Arc::new(Host::new(name)?);
+    let finder = Box::new(DaemonsOfMounts { group: Some(Arc::clone(&host)) });
+    let open = |group| {
+        if let Err(error) = host.open(listener, group) {
+            eprintln!("weir: nobody can join group {name}: {error}");
         }
-    }
-}
-
-impl Report {
-    fn new(command: &[String], exit_status: u8, counts: &Counts, fallbacks: Vec<String>) -> Report {
-        let waits = &counts.waits_us;
-        Report {
-            weir_version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command.to_vec(),
-            exit_status,
-            stopped_calls: counts.calls,
-            promises: counts.promises,
-            commits: Commits {
-                for_output: counts.commits_for_output,
-                by_time: counts.commits_by_time,
-                at_end: counts.commits_at_end,
-            },
-            waits: Waits {
-                count: waits.len(),
-                by_call: counts.waited.clone(),
-                p50_us: waits.value_at_quantile(0.5),
-                p99_us: waits.value_at_quantile(0.99),
-                max_us: waits.max(),
-            },
-            syncs_done_at_once: fallbacks,
+    };
+    weir_session::run(command, finder, promised, open, |event| {
+        let message = Message::of(event, words, Some(name));
+        if let Message::Failed { message } = &message {
+            host.tell_of_failure(message);
         }
-    }
-
-    fn text(&self, is_json: bool) -> String {
-        if is_json {
-            return serde_json::to_string_pretty(self).expect("plain structures") + "\n";
-        }
-        let Report { promises, commits, waits, .. } = self;
-        let mut text = format!(
-            "weir run: {} (status {})\n  {promises} syncs returned at once, {} commits: {} for output, {} after 5 s, {} at the end\n  \
-             {} calls were stopped\n  {} calls waited for a commit: half of them up to {} µs, 99 % up to {}, the longest {}\n",
-            self.command.join(" "),
-            self.exit_status,
-            commits.for_output + commits.by_time + commits.at_end,
-            commits.for_output,
-            commits.by_time,
-            commits.at_end,
-            self.stopped_calls,
-            waits.count,
-            waits.p50_us,
-            waits.p99_us,
-            waits.max_us,
-        );
-        let by_call = waits.by_call.iter().map(|(what, count)| format!("{count} {what}"));
-        if !waits.by_call.is_empty() {
-            text.push_str(&format!("  of these: {}\n", by_call.collect::<Vec<_>>().join("; ")));
-        }
-        for reason in &self.syncs_done_at_once {
-            text.push_str(&format!("  syncs were done at once: {reason}\n"));
-        }
-        text
-    }
+        front.tell(&message);
+    })
 }
 
 /// Asks the daemons.
-struct DaemonsOfMounts;
+struct DaemonsOfMounts {
+    group: Option<Arc<Host>>,
+}
 
-impl FindMounts for DaemonsOfMounts {
-    fn of_device(&self, (major, minor): (u32, u32)) -> Mount {
-        let table = MountTable::read().unwrap_or_default();
-        match table.of_device(Device { major, minor }) {
-            Some(mount) if mount.is_weir() => judge(mount),
-            _ => Mount::Other,
+impl DaemonsOfMounts {
+    fn judge(&self, mount: &mounts::Mount) -> Mount {
+        let at = mount.mount_point.display();
+        match self.status(mount) {
+            Ok(status) if status.order == "all" => Mount::Ordered(Ordered {
+                device: (mount.device.major, mount.device.minor),
+                path: mount.mount_point.clone(),
+            }),
+            Ok(_) => Mount::Unordered(format!("{at} is mounted without --order all")),
+            Err(NoStatus::Never(reason)) => Mount::Unordered(format!("{at}: {reason}")),
+            Err(NoStatus::NotNow(reason)) => Mount::Unknown(format!("{at}: {reason}")),
         }
     }
 
-    fn all(&self) -> Vec<Mount> {
-        let table = MountTable::read().unwrap_or_default();
-        table.weir().into_iter().map(judge).collect()
+    fn status(&self, mount: &mounts::Mount) -> Result<Status, NoStatus> {
+        let daemon = Daemon::connect(mount).map_err(|error| NoStatus::Never(error.to_string()))?;
+        if self.is_member(daemon.pid()) {
+            // Its answer would be stopped, and wait for this process.
+            return Err(NoStatus::Never("its daemon is in the session".to_owned()));
+        }
+        match daemon.ask_briefly(&Request::Status) {
+            Ok(Reply::Status { status }) => Ok(*status),
+            Ok(_) => Err(NoStatus::NotNow("its daemon does not say".to_owned())),
+            Err(error) => Err(NoStatus::NotNow(error.to_string())),
+        }
     }
 
-    fn join(&self, mount: &Ordered, promised: Promised) -> io::Result<Joined> {
-        let (major, minor) = mount.device;
-        let table = MountTable::read()?;
-        let mount = table.of_device(Device { major, minor }).ok_or(io::ErrorKind::NotFound)?;
-        let daemon = Daemon::connect(mount).map_err(io::Error::other)?;
-        let (connection, memory) = daemon.begin_session(promised == Promised::Changes)?;
-        Ok(Joined { connection, memory })
-    }
-}
-
-fn judge(mount: &mounts::Mount) -> Mount {
-    let at = mount.mount_point.display();
-    match status(mount) {
-        Ok(status) if status.order == "all" => Mount::Ordered(Ordered {
-            device: (mount.device.major, mount.device.minor),
-            path: mount.mount_point.clone(),
-        }),
-        Ok(_) => Mount::Unordered(format!("{at} is mounted without --order all")),
-        Err(NoStatus::Never(reason)) => Mount::Unordered(format!("{at}: {reason}")),
-        Err(NoStatus::NotNow(reason)) => Mount::Unknown(format!("{at}: {reason}")),
+    /// Whether a process comes from this one, or from one that has joined it.
+    fn is_member(&self, process: u32) -> bool {
+        let mut at = process;
+        while at > 1 {
+            let has_joined = self.group.as_ref().is_some_and(|group| group.has_root(at));
+            if at == std::process::id() || has_joined {
+                return true;
+            }
+            let status = std::fs::read_to_string(format!("/proc/{at}/status")).unwrap_or_default();
+            let parent =
+                status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+            at = parent.unwrap_or(0);
+        }
+        false
     }
 }
 
@@ -302,30 +233,27 @@ enum NoStatus {
     NotNow(String),
 }
 
-fn status(mount: &mounts::Mount) -> Result<Status, NoStatus> {
-    let daemon = Daemon::connect(mount).map_err(|error| NoStatus::Never(error.to_string()))?;
-    if is_from_here(daemon.pid()) {
-        // Its answer would be stopped, and wait for this process.
-        return Err(NoStatus::Never("its daemon is in the session".to_owned()));
-    }
-    match daemon.ask_briefly(&Request::Status) {
-        Ok(Reply::Status { status }) => Ok(*status),
-        Ok(_) => Err(NoStatus::NotNow("its daemon does not say".to_owned())),
-        Err(error) => Err(NoStatus::NotNow(error.to_string())),
-    }
-}
-
-/// Whether a process comes from this one.
-fn is_from_here(process: u32) -> bool {
-    let mut at = process;
-    while at > 1 {
-        if at == std::process::id() {
-            return true;
+impl FindMounts for DaemonsOfMounts {
+    fn of_device(&self, (major, minor): (u32, u32)) -> Mount {
+        let table = MountTable::read().unwrap_or_default();
+        match table.of_device(Device { major, minor }) {
+            Some(mount) if mount.is_weir() => self.judge(mount),
+            _ => Mount::Other,
         }
-        let status = std::fs::read_to_string(format!("/proc/{at}/status")).unwrap_or_default();
-        let parent =
-            status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
-        at = parent.unwrap_or(0);
     }
-    false
+
+    fn all(&self) -> Vec<Mount> {
+        let table = MountTable::read().unwrap_or_default();
+        table.weir().into_iter().map(|mount| self.judge(mount)).collect()
+    }
+
+    fn join(&self, mount: &Ordered, promised: Promised) -> io::Result<Joined> {
+        let (major, minor) = mount.device;
+        let table = MountTable::read()?;
+        let mount = table.of_device(Device { major, minor }).ok_or(io::ErrorKind::NotFound)?;
+        let daemon = Daemon::connect(mount).map_err(io::Error::other)?;
+        let group = self.group.as_ref().map(|group| group.secret().to_owned());
+        let (connection, memory) = daemon.begin_session(promised == Promised::Changes, group)?;
+        Ok(Joined { connection, memory })
+    }
 }
