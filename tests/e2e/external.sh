@@ -263,7 +263,7 @@ group)
     expect_equal "status where /proc is of another PID namespace" \
         "$(status_of unshare --pid --fork "$WEIR" run --sync external --group "$name" -- true)" 1
     # Another user's group of the same name is another one.
-    install -m 755 "$WEIR" "$WORK/weir"
+    install -m 755 "$WEIR" "$(dirname "$WEIR")/libweir_preload.so" "$WORK"
     chmod 755 "$WORK"
     expect_equal "status of another user with another mode" \
         "$(status_of setpriv --reuid 65534 --regid 65534 --clear-groups "$WORK/weir" run --sync every-write --group "$name" -- true)" 0
@@ -573,6 +573,7 @@ door)
     external --report="$WORK/report.json" -- python3 "$LEAVING" answer "$MNT/file" | cat >"$WORK/said"
     expect_equal "answers" "$(wc -l <"$WORK/said")" 100
     [ "$(reported "$WORK/report.json" promises)" -le 10 ] || fail "a server's syncs are promises: $(cat "$WORK/report.json")"
+    [ "$(reported "$WORK/report.json" syncs_committed)" -ge 90 ] || fail "its syncs are not counted: $(cat "$WORK/report.json")"
     umount_weir "$MNT"
     ;;
 counter)

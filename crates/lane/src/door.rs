@@ -47,6 +47,8 @@ struct Shared {
     list: [SharedMount; MOUNTS_MAX],
     /// How many waits of members took how long.
     waits: [AtomicU64; WAITS],
+    /// Syncs that were commits.
+    syncs: AtomicU64,
 }
 
 #[repr(C)]
@@ -118,8 +120,8 @@ impl Page {
             for (to, from) in place.path.iter().zip(mount.path) {
                 to.store(*from, Ordering::SeqCst);
             }
-            place.number.store(mount.number, Ordering::SeqCst);
         }
+        place.number.store(mount.number, Ordering::SeqCst);
         shared.mounts.store(index as u32 + 1, Ordering::SeqCst);
     }
 
@@ -128,18 +130,37 @@ impl Page {
         (self.shared().mounts.load(Ordering::SeqCst) as usize).min(MOUNTS_MAX)
     }
 
-    /// The device of a mount.
-    pub fn device(&self, index: usize) -> Option<(u32, u32)> {
-        let number = self.shared().list.get(index)?.device.load(Ordering::SeqCst);
-        Some(((number >> 32) as u32, number as u32))
+    /// A mount's number, which no other mount has; `None`: it is not known, or the mount is gone.
+    pub fn number(&self, index: usize) -> Option<u64> {
+        let number = self.shared().list.get(index)?.number.load(Ordering::SeqCst);
+        (number != 0).then_some(number)
     }
 
-    /// A mount's number, which no other mount has, and its path with the zero; `None`: members do not commit it.
+    /// A mount's number, and its path with the zero; `None`: members do not commit it.
     pub fn place(&self, index: usize) -> Option<(u64, [u8; PATH_BYTES])> {
-        let mount = self.shared().list.get(index)?;
-        let number = mount.number.load(Ordering::SeqCst);
-        let path = std::array::from_fn(|at| mount.path[at].load(Ordering::Relaxed));
-        (number != 0).then_some((number, path))
+        let path = &self.shared().list.get(index)?.path;
+        let path: [u8; PATH_BYTES] = std::array::from_fn(|at| path[at].load(Ordering::Relaxed));
+        let number = self.number(index)?;
+        (path[0] != 0).then_some((number, path))
+    }
+
+    /// The mounts with this device are gone: members ask the supervisor what they do there.
+    pub fn remove(&self, device: (u32, u32)) {
+        for mount in &self.shared().list[..self.mounts()] {
+            if mount.device.load(Ordering::SeqCst) == packed(device) {
+                mount.number.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Counts a sync of a member that was a commit.
+    pub fn count_sync(&self) {
+        self.shared().syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub fn syncs(&self) -> u64 {
+        self.shared().syncs.load(Ordering::Relaxed)
     }
 
     /// Counts a wait of a member for a commit.
@@ -178,7 +199,7 @@ mod tests {
         let mount = |minor, path| Mount { device: (0, minor), number: 7, path };
         for minor in 1..=MOUNTS_MAX as u32 {
             supervisor.add(mount(minor, b"/mnt"));
-            assert_eq!(member.device(minor as usize - 1), Some((0, minor)));
+            assert_eq!(member.number(minor as usize - 1), Some(7));
         }
         assert_eq!(member.mounts(), MOUNTS_MAX);
         assert!(!member.is_closed());
@@ -186,14 +207,16 @@ mod tests {
         assert_eq!((number, &path[..5]), (7, &b"/mnt\0"[..]));
         supervisor.add(mount(99, b"/mnt"));
         assert!(member.is_closed());
-        assert_eq!((member.mounts(), member.device(MOUNTS_MAX)), (MOUNTS_MAX, None));
+        assert_eq!((member.mounts(), member.number(MOUNTS_MAX)), (MOUNTS_MAX, None));
     }
 
     #[test]
     fn mounts_with_long_paths_are_not_committed_by_members() {
         let (page, _fd) = Page::create().unwrap();
         page.add(Mount { device: (0, 1), number: 7, path: &[b'x'; PATH_BYTES] });
-        assert_eq!((page.device(0), page.place(0)), (Some((0, 1)), None));
+        assert_eq!((page.number(0), page.place(0)), (Some(7), None));
+        page.remove((0, 1));
+        assert_eq!(page.number(0), None);
     }
 
     #[test]

@@ -13,7 +13,10 @@
 //! Invariants:
 //! - a call that is not known to be inside is not made here;
 //! - the counts are looked at after what the call sends was decided, so that it depends on no later promise;
-//! - what passes descriptors on, or names processes, is not made here: the supervisor must see it.
+//! - what passes descriptors on is not made here: the supervisor must see it;
+//! - nothing waits at the door for long, since threads cannot be cancelled there, and what the kernel refuses there is not tried again;
+//! - a mount is known by the number that no other one has, never by its device;
+//! - a descriptor of this module's own is there only while the process has one thread, and no signal handler can run.
 
 #![allow(
     improper_ctypes_definitions,
@@ -25,7 +28,8 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use weir_lane::door::{ADDRESS, ASK, ASK_OUTSIDE, ASK_PAGE, CODE, MOUNTS_MAX, Page};
 use weir_lane::promises::{Promises, Side};
@@ -52,11 +56,16 @@ static IS_MEMBER: AtomicBool = AtomicBool::new(false);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promised {
     Nothing,
-    /// Those of one mount.
-    On((u32, u32)),
-    /// Of more, or it is not known.
+    /// Those of one mount, the one with this index.
+    On(usize),
+    /// Of more.
     More,
 }
+
+/// The C library's word on whether the process has one thread (sys/single_threaded.h); null if it has none.
+static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+/// Syncs may be promised here. Before Linux 6.16 sync_file_range(2) returns while a FUSE mount's pages are on their way.
+static MAY_PROMISE: AtomicBool = AtomicBool::new(false);
 
 /// Called when the library is loaded: asks for the session's memory, if there is a session. Returns whether there is one.
 pub(crate) fn begin() -> bool {
@@ -74,6 +83,10 @@ pub(crate) fn begin() -> bool {
         let Ok(Ok(counts)) = counts else { return true };
         place.write(counts);
     }
+    MAY_PROMISE.store(sys::is_kernel_at_least(6, 16), Ordering::Relaxed);
+    // SAFETY: the name is terminated by a zero byte.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(found.cast(), Ordering::Relaxed);
     // SAFETY: no other thread runs this, and none reads it before the next line.
     unsafe { (*SESSION.0.get()).write(Session { page, mounts, promises }) };
     IS_MEMBER.store(true, Ordering::Release);
@@ -112,18 +125,17 @@ impl Session {
         let mut promised = Promised::Nothing;
         for index in 0..self.mounts {
             if self.promises(index).is_pending() {
-                promised = match (promised, self.page.device(index)) {
-                    (Promised::Nothing, Some(device)) => Promised::On(device),
-                    _ => return Promised::More,
-                };
+                if promised != Promised::Nothing {
+                    return Promised::More;
+                }
+                promised = Promised::On(index);
             }
         }
         promised
     }
 
     /// Makes durable what was promised on a mount so far; returns whether it did.
-    fn commit(&self, device: (u32, u32)) -> bool {
-        let Some(index) = self.index_of(device) else { return false };
+    fn commit(&self, index: usize) -> bool {
         let Some((number, path)) = self.page.place(index) else { return false };
         HAS_SENT.store(true, Ordering::Relaxed);
         let began = sys::microseconds();
@@ -133,27 +145,43 @@ impl Session {
             return true;
         }
         let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
-        let Ok(root) = sys::open(path, libc::O_RDONLY | libc::O_DIRECTORY) else { return false };
-        let is_it = sys::mount_number(root) == Ok(number);
-        let committed = is_it && commit_by(root);
-        // SAFETY: opened above.
-        unsafe { by_door(libc::SYS_close, [root as usize, 0, 0, 0, 0, 0]) };
-        if committed {
+        let committed = unobserved(|| {
+            let root = sys::open(path, libc::O_RDONLY | libc::O_DIRECTORY).ok()?;
+            let is_it = sys::place(root).is_ok_and(|place| place.is_file_on(number));
+            let committed = is_it && commit_by(root);
+            close_own(root);
+            Some(committed)
+        });
+        if committed == Some(true) {
             promises.set_durable(made);
             self.page.count_wait(sys::microseconds().saturating_sub(began));
         }
-        committed
+        committed == Some(true)
     }
 
-    /// The counts of the mount with this device.
-    fn of(&self, device: (u32, u32)) -> Option<&Promises> {
-        Some(self.promises(self.index_of(device)?))
+    /// Whether it is a regular file or a directory on a mount.
+    fn has(&self, index: usize, place: sys::Place) -> bool {
+        self.page.number(index).is_some_and(|number| place.is_file_on(number))
     }
+}
 
-    /// The number of a mount that is gone is used again: the last one has it.
-    fn index_of(&self, device: (u32, u32)) -> Option<usize> {
-        (0..self.mounts).rev().find(|at| self.page.device(*at) == Some(device))
+/// Does something for which descriptors are opened, if nobody in this process can see them: there is one thread, and signals are held back.
+fn unobserved<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
+    let single = SINGLE_THREADED.load(Ordering::Relaxed);
+    // SAFETY: the C library's variable, which stays.
+    if single.is_null() || unsafe { single.read_volatile() } == 0 {
+        return None;
     }
+    let signals = sys::block_signals().ok()?;
+    let result = act();
+    sys::set_signals(signals);
+    result
+}
+
+/// Closes a descriptor of this module's own.
+fn close_own(fd: c_int) {
+    // SAFETY: the arguments are numbers.
+    unsafe { by_door(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Where a call on a descriptor may be made.
@@ -188,9 +216,9 @@ fn way(fd: c_int) -> Way {
             HAS_SENT.store(true, Ordering::Relaxed);
             Way::DoorWithoutWaiting
         }
-        Promised::On(device) if place.is_file_on(device) => Way::Door,
-        Promised::On(device) if place.is_pipe_or_socket() => {
-            match leads_outside(fd, place) && session.commit(device) {
+        Promised::On(index) if session.has(index, place) => Way::Door,
+        Promised::On(index) if place.is_pipe_or_socket() => {
+            match leads_outside(fd, place) && session.commit(index) {
                 true => Way::DoorWithoutWaiting,
                 false => Way::Stopped,
             }
@@ -241,6 +269,8 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: usize
     // SAFETY: by this function's contract; the piece lives as long as the call.
     unsafe {
         match way(fd) {
+            // An empty datagram is sent by write(2) alone.
+            Way::DoorWithoutWaiting if len == 0 => Written::Begun(0),
             Way::Stopped => Written::Begun(0),
             Way::Door => {
                 Written::Done(call(libc::SYS_write, [fd as usize, from.addr(), len, 0, 0, 0]))
@@ -276,21 +306,24 @@ pub(crate) unsafe extern "C" fn send(
     begun(len, sent)
 }
 
-/// What a call that did not wait has done. What it refused, the call that waits is told.
+/// What a call that did not wait has done. An error is told once: the next call may not get it, or a signal comes with it.
 fn begun(len: usize, result: isize) -> Written {
     match usize::try_from(result) {
         Ok(done) if done < len => Written::Begun(done),
         Ok(_) => Written::Done(result),
-        Err(_) => Written::Begun(0),
+        Err(_) if matches!(-result as c_int, libc::EAGAIN | libc::EOPNOTSUPP) => Written::Begun(0),
+        Err(_) => Written::Done(returned(result)),
     }
 }
 
 /// close(2).
 pub(crate) extern "C" fn close(fd: c_int) -> Option<c_int> {
     let session = session()?;
+    let place = sys::place(fd).ok()?;
     let is_unnoticed = match session.promised() {
-        Promised::Nothing => true,
-        Promised::On(device) => sys::place(fd).is_ok_and(|place| place.is_file_on(device)),
+        // Closing a socket may wait (SO_LINGER).
+        Promised::Nothing => place.is_file() || place.is_pipe(),
+        Promised::On(index) => session.has(index, place),
         Promised::More => false,
     };
     // SAFETY: the arguments are numbers.
@@ -310,34 +343,125 @@ pub(crate) unsafe extern "C" fn if_nothing_is_promised(
     is_free.then(|| unsafe { call(number, arguments) })
 }
 
-/// A call that changes what one or two paths name, each from a directory's descriptor.
+/// A path as a call has it: from the directory of a descriptor, or `AT_FDCWD`.
+#[derive(Clone, Copy)]
+pub(crate) struct Path(pub(crate) c_int, pub(crate) *const c_char);
+
+/// A call that changes what one or two paths name. `arguments` are those of the call, a form that takes directories' descriptors (openat(2)), for
+/// these paths; it is called with other ones that name the same. `None`: the call is to be made as ever.
 ///
 /// # Safety
 /// As for the call.
-pub(crate) unsafe extern "C" fn names(
+pub(crate) unsafe fn names<const N: usize>(
     number: c_long,
-    paths: [Option<(c_int, *const c_char)>; 2],
-    arguments: [usize; 6],
+    paths: [Path; N],
+    arguments: impl Fn([Path; N]) -> [usize; 6],
 ) -> Option<isize> {
     let session = session()?;
-    let stays_inside = match session.promised() {
-        Promised::Nothing => true,
-        Promised::On(device) => paths.into_iter().flatten().all(|(at, path)| {
-            // SAFETY: by this function's contract the path is one, or an address that the kernel refuses.
-            unsafe { is_inside(at, path, device) }
+    match session.promised() {
+        Promised::Nothing => {
+            // Opening a FIFO may wait.
+            let waits = |Path(at, path): &Path| {
+                !matches!(sys::place_at(*at, *path, 0), Err(Errno(libc::ENOENT)))
+                    && !sys::place_at(*at, *path, 0).is_ok_and(sys::Place::is_file)
+            };
+            if number == libc::SYS_openat && paths.iter().any(waits) {
+                return None;
+            }
+            // SAFETY: by this function's contract.
+            Some(unsafe { call(number, arguments(paths)) })
+        }
+        Promised::On(index) => unobserved(|| {
+            let mount = session.page.number(index)?;
+            let mut held = [None; N];
+            for (place, path) in held.iter_mut().zip(paths) {
+                // SAFETY: by this function's contract the path is one, or an address that the kernel refuses.
+                *place = unsafe { hold(path, mount) };
+            }
+            let result = match held.iter().all(Option::is_some) {
+                true => {
+                    let held = held.map(|path| path.unwrap_or(Path(-1, ptr::null())));
+                    // SAFETY: as above; the paths name the same.
+                    Some(unsafe { by_door(number, arguments(held)) })
+                }
+                false => None,
+            };
+            held.into_iter().flatten().for_each(|Path(directory, _)| close_own(directory));
+            // Somebody has put a symbolic link there.
+            let result = result.filter(|result| *result != -(libc::ELOOP as isize));
+            result.map(returned)
         }),
-        Promised::More => false,
-    };
-    // SAFETY: by this function's contract.
-    stays_inside.then(|| unsafe { call(number, arguments) })
+        Promised::More => None,
+    }
 }
+
+/// Finds the directory that a path leads to, if it is on this mount and no symbolic link leads there, and what the path names in it is nothing or a file
+/// or directory on the mount: the same path, from a descriptor of that directory. Nobody can make it lead elsewhere.
+///
+/// # Safety
+/// The path ends with a zero, or is an address that the kernel refuses.
+unsafe fn hold(Path(at, path): Path, mount: u64) -> Option<Path> {
+    // The kernel reads the path first.
+    if let Err(Errno(errno)) = sys::place_at(at, path, libc::AT_SYMLINK_NOFOLLOW)
+        && errno != libc::ENOENT
+    {
+        return None;
+    }
+    // SAFETY: by this function's contract, and the kernel has read it.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let begin = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let mut directory = [0_u8; PATH_BYTES];
+    // "." and "..", also with slashes after them, are the supervisor's.
+    if begin >= PATH_BYTES || matches!(&bytes[begin..], b"" | b"." | b"..") {
+        return None;
+    }
+    directory[..begin].copy_from_slice(&bytes[..begin]);
+    if begin == 0 {
+        directory[0] = b'.';
+    }
+    let low = open_without_links(at, directory.as_ptr().cast())?;
+    // The program's own descriptors have the lowest free numbers.
+    let high = sys::fcntl(low, libc::F_DUPFD_CLOEXEC, OWN_FROM);
+    close_own(low);
+    let high = high.ok()?;
+    // SAFETY: inside the string.
+    let name = unsafe { path.add(begin) };
+    let is_there = sys::place(high).is_ok_and(|place| place.is_file_on(mount));
+    let is_unseen = match sys::place_at(high, name, libc::AT_SYMLINK_NOFOLLOW) {
+        Ok(target) => target.is_file_on(mount),
+        Err(Errno(errno)) => errno == libc::ENOENT,
+    };
+    if is_there && is_unseen {
+        return Some(Path(high, name));
+    }
+    close_own(high);
+    None
+}
+
+/// Opens a directory without reading it, if no symbolic link leads there (openat2(2)).
+fn open_without_links(at: c_int, path: *const c_char) -> Option<c_int> {
+    // SAFETY: of plain numbers, for which zero is a value.
+    let mut how = unsafe { std::mem::zeroed::<libc::open_how>() };
+    how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_NO_SYMLINKS;
+    let bytes = size_of::<libc::open_how>();
+    let arguments = [at as usize, path.addr(), (&raw const how).addr(), bytes, 0, 0];
+    // SAFETY: the structure is of the size that is given; the path is as the caller says.
+    c_int::try_from(unsafe { by_door(libc::SYS_openat2, arguments) }).ok().filter(|fd| *fd >= 0)
+}
+
+/// Numbers of this module's own descriptors begin there.
+const OWN_FROM: usize = 900;
+/// Longer paths of directories are the supervisor's.
+const PATH_BYTES: usize = 512;
 
 /// fsync(2) and fdatasync(2), as a promise.
 pub(crate) extern "C" fn sync(fd: c_int) -> Option<c_int> {
     let session = session()?;
     let place = sys::place(fd).ok()?;
-    let promises = session.of(place.device).filter(|_| place.is_file_on(place.device))?;
-    if promises.is_waited_for() {
+    let index = (0..session.mounts).find(|index| session.has(*index, place))?;
+    let promises = session.promises(index);
+    if promises.is_waited_for() || !MAY_PROMISE.load(Ordering::Relaxed) {
         return None;
     }
     // What was written by mappings gets its place in the order.
@@ -354,6 +478,7 @@ pub(crate) extern "C" fn sync(fd: c_int) -> Option<c_int> {
         let made = promises.made();
         if commit_by(fd) {
             promises.set_durable(made);
+            session.page.count_sync();
             return Some(0);
         }
     }
@@ -386,46 +511,19 @@ fn commit_by(fd: c_int) -> bool {
     unsafe { by_door(libc::SYS_ioctl, arguments) == 0 }
 }
 
-/// Whether a path, followed as the kernel does it, leads to a place on this device, and names nothing there but a file or directory of it.
-///
-/// # Safety
-/// The path ends with a zero, or is an address that the kernel refuses.
-unsafe fn is_inside(at: c_int, path: *const c_char, device: (u32, u32)) -> bool {
-    // The kernel reads the path first.
-    let is_unseen = match sys::place_at(at, path, libc::AT_SYMLINK_NOFOLLOW) {
-        Ok(target) => target.is_file_on(device),
-        Err(Errno(errno)) => errno == libc::ENOENT,
-    };
-    if !is_unseen {
-        return false;
-    }
-    // SAFETY: by this function's contract, and the kernel has read it.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let begin = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    let mut directory = [0_u8; PATH_BYTES];
-    // "." and "..", also with slashes after them, are the supervisor's.
-    if begin >= PATH_BYTES || matches!(&bytes[begin..], b"" | b"." | b"..") {
-        return false;
-    }
-    directory[..begin].copy_from_slice(&bytes[..begin]);
-    let parent = match begin {
-        0 => sys::place_at(at, c".".as_ptr(), 0),
-        _ => sys::place_at(at, directory.as_ptr().cast(), 0),
-    };
-    parent.is_ok_and(|parent| parent.is_file_on(device))
-}
-
-/// Longer paths of directories are the supervisor's.
-const PATH_BYTES: usize = 512;
-
 /// Makes a system call by the door, and sets `errno` as the C library does.
 ///
 /// # Safety
 /// As for the call.
 unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
     // SAFETY: by this function's contract.
-    match unsafe { by_door(number, arguments) } {
-        result @ -4095..=-1 => {
+    returned(unsafe { by_door(number, arguments) })
+}
+
+/// A system call's result as the C library returns it.
+fn returned(result: isize) -> isize {
+    match result {
+        -4095..=-1 => {
             // SAFETY: the thread's own.
             unsafe { *libc::__errno_location() = -result as c_int };
             -1

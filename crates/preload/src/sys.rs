@@ -157,8 +157,10 @@ pub(crate) fn identity(fd: c_int) -> Result<Identity> {
 /// What a descriptor or path leads to, as the kernel knows it: no request is sent to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Major and minor number, as in `st_dev` of stat(2).
-    pub(crate) device: (u32, u32),
+    /// The kernel's number for its mount, which no other one has (statx(2), STATX_MNT_ID_UNIQUE); 0 before Linux 6.8.
+    mount: u64,
+    /// Minor number of its device.
+    minor: u32,
     inode: u64,
     /// As `st_mode`.
     mode: u32,
@@ -170,31 +172,25 @@ impl Place {
         matches!(self.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR)
     }
 
-    /// Whether it is one, and on this device.
-    pub(crate) fn is_file_on(self, device: (u32, u32)) -> bool {
-        self.is_file() && self.device == device
+    /// Whether it is one, and on the mount with this number.
+    pub(crate) fn is_file_on(self, mount: u64) -> bool {
+        self.is_file() && self.mount == mount && mount != 0
+    }
+
+    /// Whether it is a FIFO or a pipe.
+    pub(crate) fn is_pipe(self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFIFO
     }
 
     /// A number that no other pipe or socket has at the same time.
     pub(crate) fn number(self) -> u64 {
-        u64::from(self.device.1) << 48 ^ self.inode
+        u64::from(self.minor) << 48 ^ self.inode
     }
 
     /// Whether it is a FIFO, a pipe or a socket.
     pub(crate) fn is_pipe_or_socket(self) -> bool {
         matches!(self.mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK)
     }
-}
-
-/// The kernel's number for the mount of a descriptor's file, which no other mount has (statx(2), STATX_MNT_ID_UNIQUE).
-pub(crate) fn mount_number(fd: c_int) -> Result<u64> {
-    const UNIQUE: u32 = 0x4000;
-    let mut statx = MaybeUninit::<libc::statx>::uninit();
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    plain!(libc::SYS_statx, fd, c"".as_ptr(), flags, UNIQUE, statx.as_mut_ptr())?;
-    // SAFETY: the kernel filled it.
-    let statx = unsafe { statx.assume_init() };
-    if statx.stx_mask & UNIQUE == 0 { Err(Errno(libc::ENOSYS)) } else { Ok(statx.stx_mnt_id) }
 }
 
 /// What a descriptor leads to.
@@ -206,12 +202,14 @@ pub(crate) fn place(fd: c_int) -> Result<Place> {
 pub(crate) fn place_at(at: c_int, path: *const libc::c_char, flags: c_int) -> Result<Place> {
     let mut statx = MaybeUninit::<libc::statx>::uninit();
     let flags = flags | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
-    let mask = libc::STATX_TYPE | libc::STATX_INO;
+    const MOUNT: u32 = 0x4000;
+    let mask = libc::STATX_TYPE | libc::STATX_INO | MOUNT;
     plain!(libc::SYS_statx, at, path, flags, mask, statx.as_mut_ptr())?;
     // SAFETY: the kernel filled it.
     let statx = unsafe { statx.assume_init() };
     Ok(Place {
-        device: (statx.stx_dev_major, statx.stx_dev_minor),
+        mount: if statx.stx_mask & MOUNT != 0 { statx.stx_mnt_id } else { 0 },
+        minor: statx.stx_dev_minor,
         inode: statx.stx_ino,
         mode: u32::from(statx.stx_mode),
     })
@@ -291,6 +289,36 @@ pub(crate) fn executable_page(address: usize, code: &[u8]) -> Result<()> {
         let _ = plain!(libc::SYS_munmap, mapped, BYTES);
     }
     written
+}
+
+/// Holds back all signals of the thread that can be; gives back those that were held back before (rt_sigprocmask(2)).
+pub(crate) fn block_signals() -> Result<u64> {
+    let (all, mut before) = (u64::MAX, 0_u64);
+    let bytes = size_of::<u64>();
+    plain!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, bytes)?;
+    Ok(before)
+}
+
+/// Holds back these signals, and no others.
+pub(crate) fn set_signals(held: u64) {
+    let bytes = size_of::<u64>();
+    let _ = plain!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const held, 0, bytes);
+}
+
+/// Whether the kernel is of this version or a later one (uname(2)).
+pub(crate) fn is_kernel_at_least(major: u32, minor: u32) -> bool {
+    let mut names = MaybeUninit::<libc::utsname>::uninit();
+    if plain!(libc::SYS_uname, names.as_mut_ptr()).is_err() {
+        return false;
+    }
+    // SAFETY: the kernel filled it.
+    let release = unsafe { names.assume_init() }.release.map(|byte| byte as u8);
+    let mut numbers = release.split(|byte| !byte.is_ascii_digit()).map(|digits| {
+        digits.iter().fold(0_u32, |number, digit| {
+            number.saturating_mul(10).saturating_add(u32::from(digit - b'0'))
+        })
+    });
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
 /// Asks the supervisor of a session ([`weir_lane::door`]).

@@ -120,6 +120,15 @@ impl State {
         }
     }
 
+    /// Members ask about mounts whose daemons have ended.
+    fn forget_ended(&mut self) {
+        for joined in &self.joined {
+            if has_hung_up(&joined.connection) && !joined.promises.is_pending() {
+                self.door.page.remove(joined.mount.device);
+            }
+        }
+    }
+
     fn joined(&self, mount: &Ordered) -> Option<&Joined> {
         self.joined.iter().find(|joined| joined.mount.device == mount.device)
     }
@@ -153,6 +162,8 @@ pub struct Counts {
     pub calls: u64,
     /// Syncs that returned before what they promised was durable.
     pub promises: u64,
+    /// Syncs that were commits, as output follows each of them.
+    pub syncs_committed: u64,
     /// Commits that output waited for.
     pub commits_for_output: u64,
     /// Commits after 5 s without output.
@@ -171,6 +182,7 @@ impl Counts {
         Counts {
             calls: 0,
             promises: 0,
+            syncs_committed: 0,
             commits_for_output: 0,
             commits_by_time: 0,
             commits_at_end: 0,
@@ -211,6 +223,7 @@ impl Commits {
     pub(crate) fn counts(&self) -> Counts {
         let state = self.lock();
         let mut counts = state.counts.clone();
+        counts.syncs_committed = state.door.page.syncs();
         for (us, count) in state.door.page.waits() {
             counts.waits_us.saturating_record_n(us, count);
             counts.commits_for_output += count;
@@ -231,6 +244,7 @@ impl Commits {
         let mut state = self.lock();
         // The number of a mount that is gone is used again.
         state.joined.retain(|joined| joined.mount.device != mount.device);
+        state.door.page.remove(mount.device);
         state.door.counts.push(Arc::new(joined.memory));
         let path = mount.path.as_os_str().as_bytes();
         state.door.page.add(door::Mount { device: mount.device, number, path });
@@ -368,6 +382,7 @@ impl Commits {
         let mut state = self.lock();
         loop {
             state.notice();
+            state.forget_ended();
             let is_for_output = !state.waiting.is_empty();
             let left = state.oldest.map(|oldest| INTERVAL.saturating_sub(oldest.elapsed()));
             let is_late = left.is_some_and(|left| left.is_zero());

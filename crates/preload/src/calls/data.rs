@@ -32,9 +32,21 @@ macro_rules! by_lane {
     }};
 }
 
+/// A call that may be made by the door is a cancellation point.
+macro_rules! may_be_cancelled {
+    () => {
+        if $crate::session::is_member() {
+            // SAFETY: it takes nothing.
+            unsafe { $crate::calls::data::pthread_testcancel() };
+        }
+    };
+}
+pub(super) use may_be_cancelled;
+
 /// Makes a call on a file's descriptor by the door of the session, and returns its result, if nobody outside can notice it.
 macro_rules! by_door {
     ($number:expr, $fd:expr, $rest:expr) => {
+        may_be_cancelled!();
         // SAFETY: the arguments are the program's.
         if let Some(result) = unsafe { session::on_file($number, $fd, $rest) } {
             return result;
@@ -245,6 +257,7 @@ interpose! {
     // The daemon applies what was posted before it serves any of these.
 
     fn fsync(fd: c_int) -> c_int as next {
+        may_be_cancelled!();
         if let Some(result) = session::sync(fd) {
             return result;
         }
@@ -253,6 +266,7 @@ interpose! {
     }
 
     fn fdatasync(fd: c_int) -> c_int as next {
+        may_be_cancelled!();
         if let Some(result) = session::sync(fd) {
             return result;
         }

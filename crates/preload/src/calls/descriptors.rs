@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use super::credentials::outside;
+use super::data::may_be_cancelled;
 use super::interpose;
 use crate::{connection, description, leave, position, session, table};
 
@@ -12,6 +13,7 @@ interpose! {
             return not_open();
         }
         table::closing(fd);
+        may_be_cancelled!();
         let closed = session::close(fd).unwrap_or_else(|| next(fd));
         table::opened(fd);
         closed
@@ -38,6 +40,9 @@ interpose! {
     }
 
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int as next {
+        if matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW) {
+            may_be_cancelled!();
+        }
         if let Some(result) = lock_by_door(fd, command, argument) {
             return result;
         }
@@ -45,6 +50,9 @@ interpose! {
     }
 
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int as next {
+        if matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW) {
+            may_be_cancelled!();
+        }
         if let Some(result) = lock_by_door(fd, command, argument) {
             return result;
         }

@@ -5,11 +5,14 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{FILE, sockaddr, socklen_t};
 
+use super::data::may_be_cancelled;
 use super::interpose;
+use crate::session::Path;
 use crate::{session, table};
 
 interpose! {
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        may_be_cancelled!();
         if let Some(opened) = by_door(libc::AT_FDCWD, path, flags, mode) {
             return opened;
         }
@@ -17,6 +20,7 @@ interpose! {
     }
 
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        may_be_cancelled!();
         if let Some(opened) = by_door(libc::AT_FDCWD, path, flags, mode) {
             return opened;
         }
@@ -32,6 +36,7 @@ interpose! {
     }
 
     fn openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        may_be_cancelled!();
         if let Some(opened) = by_door(at, path, flags, mode) {
             return opened;
         }
@@ -39,6 +44,7 @@ interpose! {
     }
 
     fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
+        may_be_cancelled!();
         if let Some(opened) = by_door(at, path, flags, mode) {
             return opened;
         }
@@ -149,9 +155,14 @@ fn by_door(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> Option
     if flags & (libc::O_CREAT | libc::O_TRUNC) == 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return None;
     }
-    let arguments = [at as usize, path.addr(), flags as usize, mode as usize, 0, 0];
+    let arguments = |[Path(directory, name)]: [Path; 1]| {
+        // A symbolic link that comes there meanwhile is not followed.
+        let is_held = (directory, name) != (at, path);
+        let flags = if is_held { flags | libc::O_NOFOLLOW } else { flags };
+        [directory as usize, name.addr(), flags as usize, mode as usize, 0, 0]
+    };
     // SAFETY: the arguments are the program's.
-    let opened = unsafe { session::names(libc::SYS_openat, [Some((at, path)), None], arguments) };
+    let opened = unsafe { session::names(libc::SYS_openat, [Path(at, path)], arguments) };
     opened.map(|opened| table::opened(opened as c_int))
 }
 

@@ -6,22 +6,29 @@ use libc::{pid_t, sockaddr, socklen_t};
 
 use super::data::{pthread_testcancel, rest};
 use super::interpose;
-use crate::session::{self, Written};
+use crate::session::{self, Path, Written};
 
 /// Makes a call that changes what paths name by the door, and returns its result.
 macro_rules! by_door {
-    ($number:expr, $paths:expr, $($argument:expr),*) => {{
-        let mut arguments = [0_usize; 6];
-        let given = [$($argument),*];
-        arguments[..given.len()].copy_from_slice(&given);
+    ($number:expr, $paths:expr, $arguments:expr) => {
         // SAFETY: the arguments are the program's.
-        if let Some(result) = unsafe { session::names($number, $paths, arguments) } {
+        if let Some(result) = unsafe { session::names($number, $paths, $arguments) } {
             return result as c_int;
         }
-    }};
+    };
 }
 
 const HERE: c_int = libc::AT_FDCWD;
+
+/// The arguments of a call with a directory and a name, and a number.
+fn one(number: c_int) -> impl Fn([Path; 1]) -> [usize; 6] {
+    move |[Path(at, name)]| [at as usize, name.addr(), number as usize, 0, 0, 0]
+}
+
+/// Those of a call with two of both.
+fn two([Path(at, from), Path(into, to)]: [Path; 2]) -> [usize; 6] {
+    [at as usize, from.addr(), into as usize, to.addr(), 0, 0]
+}
 
 interpose! {
     fn send(fd: c_int, from: *const c_void, len: usize, flags: c_int) -> isize as next {
@@ -60,47 +67,42 @@ interpose! {
     }
 
     fn unlink(path: *const c_char) -> c_int as next {
-        by_door!(libc::SYS_unlink, [Some((HERE, path)), None], path.addr());
+        by_door!(libc::SYS_unlinkat, [Path(HERE, path)], one(0));
         next(path)
     }
 
     fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
-        let paths = [Some((at, path)), None];
-        by_door!(libc::SYS_unlinkat, paths, at as usize, path.addr(), flags as usize);
+        by_door!(libc::SYS_unlinkat, [Path(at, path)], one(flags));
         next(at, path, flags)
     }
 
     fn rmdir(path: *const c_char) -> c_int as next {
-        by_door!(libc::SYS_rmdir, [Some((HERE, path)), None], path.addr());
+        by_door!(libc::SYS_unlinkat, [Path(HERE, path)], one(libc::AT_REMOVEDIR));
         next(path)
     }
 
     fn mkdir(path: *const c_char, mode: c_uint) -> c_int as next {
-        by_door!(libc::SYS_mkdir, [Some((HERE, path)), None], path.addr(), mode as usize);
+        by_door!(libc::SYS_mkdirat, [Path(HERE, path)], one(mode as c_int));
         next(path, mode)
     }
 
     fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -> c_int as next {
-        let paths = [Some((at, path)), None];
-        by_door!(libc::SYS_mkdirat, paths, at as usize, path.addr(), mode as usize);
+        by_door!(libc::SYS_mkdirat, [Path(at, path)], one(mode as c_int));
         next(at, path, mode)
     }
 
     fn rename(from: *const c_char, to: *const c_char) -> c_int as next {
-        let paths = [Some((HERE, from)), Some((HERE, to))];
-        by_door!(libc::SYS_rename, paths, from.addr(), to.addr());
+        by_door!(libc::SYS_renameat, [Path(HERE, from), Path(HERE, to)], two);
         next(from, to)
     }
 
     fn link(from: *const c_char, to: *const c_char) -> c_int as next {
-        let paths = [Some((HERE, from)), Some((HERE, to))];
-        by_door!(libc::SYS_link, paths, from.addr(), to.addr());
+        by_door!(libc::SYS_linkat, [Path(HERE, from), Path(HERE, to)], two);
         next(from, to)
     }
 
     fn renameat(at: c_int, from: *const c_char, into: c_int, to: *const c_char) -> c_int as next {
-        let paths = [Some((at, from)), Some((into, to))];
-        by_door!(libc::SYS_renameat, paths, at as usize, from.addr(), into as usize, to.addr());
+        by_door!(libc::SYS_renameat, [Path(at, from), Path(into, to)], two);
         next(at, from, into, to)
     }
 

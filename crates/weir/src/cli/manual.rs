@@ -227,7 +227,7 @@ SYNC:
   all calls that Weir does not know. If it cannot be made durable, the program and all that it started are killed, and this
   command exits with 74. With --sync every-write they wait until everything that was changed before is durable, synced or
   not. The library makes the calls that need not wait; the lane is not used. The report counts syncs, commits and waits. JSON fields:
-  weir_version, command, exit_status, stopped_calls, promises, commits (for_output, by_time, at_end), waits (count,
+  weir_version, command, exit_status, stopped_calls, promises, syncs_committed, commits (for_output, by_time, at_end), waits (count,
   p50_us, p99_us, max_us), syncs_done_at_once, group. Needs Linux 5.19. docs/SEMANTICS.md says what is covered.
   With --group NAME all 'weir run' of this user with that name are one session: what their programs send each other does not
   wait, and each report has the counts of all until then. A NAME has up to 64 letters, digits, dots, underscores and hyphens.

@@ -32,6 +32,7 @@ pub(super) struct Report {
     exit_status: u8,
     stopped_calls: u64,
     promises: u64,
+    syncs_committed: u64,
     commits: Commits,
     waits: Waits,
     syncs_done_at_once: Vec<String>,
@@ -108,6 +109,7 @@ impl Report {
             exit_status,
             stopped_calls: counts.calls,
             promises: counts.promises,
+            syncs_committed: counts.syncs_committed,
             commits: Commits {
                 for_output: counts.commits_for_output,
                 by_time: counts.commits_by_time,
@@ -134,9 +136,10 @@ impl Report {
         if is_json {
             return serde_json::to_string_pretty(self).expect("plain structures") + "\n";
         }
-        let Report { promises, commits, waits, .. } = self;
+        let Report { promises, syncs_committed, commits, waits, .. } = self;
         let mut text = format!(
-            "weir run: {} (status {})\n  {promises} syncs returned at once, {} commits: {} for output, {} after 5 s, {} at the end\n  \
+            "weir run: {} (status {})\n  {promises} syncs returned at once, {syncs_committed} were commits, since output follows each\n  \
+             {} other commits: {} for output, {} after 5 s, {} at the end\n  \
              {} calls were stopped\n  {} calls waited for a commit: half of them up to {} µs, 99 % up to {}, the longest {}\n",
             self.command.join(" "),
             self.exit_status,
