@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways group promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
+# cases: ways group promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door door-results door-remount counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -555,6 +555,53 @@ with open(sys.argv[1], "r+b") as file:
     wait "$runner" || status=$?
     expect_equal "status ($(cat "$WORK/said"))" "$status" 0
     umount_weir "$MNT"
+    ;;
+door-results)
+    need_command cc
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    mkdir "$MNT/d"
+    python3 "$LEAVING" results "$MNT/d/file" promised >"$WORK/without"
+    for promised in promised not; do
+        rm "$MNT/d"/*
+        external -- python3 "$LEAVING" results "$MNT/d/file" "$promised" >"$WORK/within"
+        diff "$WORK/without" "$WORK/within" || fail "results with $promised"
+    done
+    cc -o "$WORK/cancelled" "$SUPPORT/cancelled.c" -pthread
+    external -- "$WORK/cancelled" "$MNT/d" 2>"$WORK/said" || fail "a thread is not cancelled after: $(cat "$WORK/said")"
+    umount_weir "$MNT"
+    ;;
+door-remount)
+    # A mount that is another one by now, at the same place and with the same number: what is promised there is its daemon's.
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    external -- python3 -c '
+import os, sys, time
+def put(text):
+    fd = os.open(sys.argv[1] + "/file", os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, text, 0)
+    os.fsync(fd)
+    os.close(fd)
+put(b"before")
+while not os.path.exists(sys.argv[2] + "/again"):
+    time.sleep(0.05)
+put(b"behind")
+while not os.path.exists(sys.argv[2] + "/go"):
+    time.sleep(0.05)
+' "$MNT" "$WORK" &
+    runner=$!
+    soon promised || fail "nothing was promised"
+    umount_weir "$MNT"
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+    touch "$WORK/again"
+    soon promised || fail "nothing was promised after the mount"
+    # Whoever looks waits.
+    expect_equal "content" "$(cat "$MNT/file")" behind
+    touch "$WORK/go"
+    status=0
+    wait "$runner" || status=$?
+    expect_equal "status" "$status" 0
+    kill_daemon
+    "$WEIR" recover "$SRC" >"$WORK/recovered"
+    expect_equal "what was seen" "$(cat "$SRC/file")" behind
     ;;
 door)
     # What nobody outside can notice is not stopped; without the library it is, and the result is the same.
