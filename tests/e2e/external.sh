@@ -153,6 +153,7 @@ ways)
         esac
         case $way in
         add_to_an_event_passed_out) least=4 ;; # The message that passes it out, and each of three uses.
+        write_to_a_pipe_that_was_passed_out) least=3 ;; # The same of two.
         tcp_inherited*) ;;
         tcp_to_a_member_that*) least=3 ;; # Listening, the message, and the use.
         tcp*) least=2 ;; # Listening or connecting, and the use.

@@ -49,6 +49,8 @@ struct Shared {
     waits: [AtomicU64; WAITS],
     /// Syncs that were commits.
     syncs: AtomicU64,
+    /// How often the supervisor has come to trust fewer descriptors.
+    distrusts: AtomicU64,
 }
 
 #[repr(C)]
@@ -153,6 +155,16 @@ impl Page {
         }
     }
 
+    /// Pipes and sockets that were inside may lead outside now.
+    pub fn distrust(&self) {
+        self.shared().distrusts.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often that was said: what the supervisor has answered before may not be so any more.
+    pub fn distrusts(&self) -> u64 {
+        self.shared().distrusts.load(Ordering::SeqCst)
+    }
+
     /// Counts a sync of a member that was a commit.
     pub fn count_sync(&self) {
         self.shared().syncs.fetch_add(1, Ordering::Relaxed);
@@ -202,6 +214,8 @@ mod tests {
             assert_eq!(member.number(minor as usize - 1), Some(7));
         }
         assert_eq!(member.mounts(), MOUNTS_MAX);
+        supervisor.distrust();
+        assert_eq!(member.distrusts(), 1);
         assert!(!member.is_closed());
         let (number, path) = member.place(3).unwrap();
         assert_eq!((number, &path[..5]), (7, &b"/mnt\0"[..]));

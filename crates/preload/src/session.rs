@@ -218,7 +218,7 @@ fn way(fd: c_int) -> Way {
         }
         Promised::On(index) if session.has(index, place) => Way::Door,
         Promised::On(index) if place.is_pipe_or_socket() => {
-            match leads_outside(fd, place) && session.commit(index) {
+            match session.is_inside(fd, place) || session.commit(index) {
                 true => Way::DoorWithoutWaiting,
                 false => Way::Stopped,
             }
@@ -227,20 +227,36 @@ fn way(fd: c_int) -> Way {
     }
 }
 
-/// Pipes and sockets of which the supervisor has said that they lead outside, by number: they always will.
-static OUTSIDE: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+/// What the supervisor has said of pipes and sockets, each with its number: in the first bits [`OUTSIDE`], or how often it had come to trust fewer
+/// when it said that they are inside.
+static SAID: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+/// It leads outside, and always will.
+const OUTSIDE: u64 = 0x7fff;
+const SAID_SHIFT: u32 = 48;
 
-fn leads_outside(fd: c_int, place: sys::Place) -> bool {
-    let number = place.number();
-    let kept = &OUTSIDE[number as usize % OUTSIDE.len()];
-    if kept.load(Ordering::Relaxed) == number {
-        return true;
+impl Session {
+    /// Whether what is written to a pipe or socket stays inside.
+    fn is_inside(&self, fd: c_int, place: sys::Place) -> bool {
+        // First: what it says is not older.
+        let now = self.page.distrusts().min(OUTSIDE - 1);
+        let said = |what: u64| place.number() | (what + 1) << SAID_SHIFT;
+        let kept = &SAID[place.number() as usize % SAID.len()];
+        let before = kept.load(Ordering::Relaxed);
+        if before == said(OUTSIDE) || before == said(now) {
+            return before == said(now);
+        }
+        match sys::ask_supervisor(ASK, [ASK_OUTSIDE, fd as u64]) {
+            Ok(0) => {
+                kept.store(said(now), Ordering::Relaxed);
+                true
+            }
+            Ok(1) => {
+                kept.store(said(OUTSIDE), Ordering::Relaxed);
+                false
+            }
+            _ => false,
+        }
     }
-    let is_outside = sys::ask_supervisor(ASK, [ASK_OUTSIDE, fd as u64]) == Ok(1);
-    if is_outside {
-        kept.store(number, Ordering::Relaxed);
-    }
-    is_outside
 }
 
 /// A call on a file's descriptor, the first argument; `None`: it is to be made as ever.

@@ -182,9 +182,9 @@ impl Place {
         self.mode & libc::S_IFMT == libc::S_IFIFO
     }
 
-    /// A number that no other pipe or socket has at the same time.
+    /// A number of 48 bits that no other pipe or socket has at the same time.
     pub(crate) fn number(self) -> u64 {
-        u64::from(self.minor) << 48 ^ self.inode
+        (u64::from(self.minor) << 32 ^ self.inode) & ((1 << 48) - 1)
     }
 
     /// Whether it is a FIFO, a pipe or a socket.

@@ -253,6 +253,11 @@ impl Commits {
         Ok(())
     }
 
+    /// The judge trusts fewer descriptors than before.
+    pub(crate) fn distrust(&self) {
+        self.lock().door.page.distrust();
+    }
+
     /// The memory that a member asks for ([`weir_lane::door::ASK`]).
     pub(crate) fn memory_for_member(&self, asked: u64) -> Option<Arc<OwnedFd>> {
         let state = self.lock();

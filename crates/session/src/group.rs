@@ -64,6 +64,8 @@ impl Group {
             return Err(Refusal::Because("the process has ended".to_owned()));
         }
         let added = self.session.judge().add(root, Some(living));
+        // What it has from outside.
+        self.session.commits.distrust();
         added.map_err(|error| {
             Refusal::Because(format!("the descriptors of this process are not known: {error}"))
         })?;

@@ -138,8 +138,20 @@ impl Judge {
     }
 
     /// Notes descriptors that the call may pass to a process outside or get from there, or for which it may have signals sent there. To be
-    /// called for every call.
-    pub(crate) fn note(&mut self, stopped: &Stopped) {
+    /// called for every call. Says whether fewer descriptors are trusted from now on.
+    #[must_use]
+    pub(crate) fn note(&mut self, stopped: &Stopped) -> bool {
+        let before = self.trust();
+        self.look_at(stopped);
+        self.trust() != before
+    }
+
+    fn trust(&mut self) -> [bool; 3] {
+        let some = self.connections.get_mut().trusts_some();
+        [self.has_passed_descriptors, self.anonymous_are_outside, some]
+    }
+
+    fn look_at(&mut self, stopped: &Stopped) {
         let task = Task(stopped.thread);
         match stopped.call {
             // What a call of another architecture passes on is not looked into.

@@ -343,7 +343,10 @@ impl CallReceiver {
 
     fn answer(&mut self, stopped: Stopped) {
         self.session.commits.count_call();
-        self.session.judge().note(&stopped);
+        let trusts_less = self.session.judge().note(&stopped);
+        if trusts_less {
+            self.session.commits.distrust();
+        }
         match stopped.call {
             Call::Sync { fd } => self.sync(&stopped, fd),
             Call::SyncFileSystem { fd } => {

@@ -476,6 +476,16 @@ def add_to_an_event_passed_out(self):
 
 
 @outside
+def write_to_a_pipe_that_was_passed_out(self):
+    # While it was inside.
+    os.write(self.write, b"x")
+    self.local.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self.read]))])
+    for _ in range(2):
+        self.sync()
+        os.write(self.write, b"x")
+
+
+@outside
 def answer_who_asks_by_fanotify(self):
     # FAN_CLASS_CONTENT; FAN_MARK_ADD; FAN_OPEN_PERM: a child opens the file, and is let through.
     notified = libc.fanotify_init(4, os.O_RDONLY)
