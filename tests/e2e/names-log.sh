@@ -3,7 +3,7 @@
 # between the crash and the recovery; the times of directories of a tree that is copied; and what a sync makes durable of
 # other directories, of other names of a file, and of a file that takes the name of another; what syncs report that SOURCE refuses. A copy of
 # SOURCE does not take its log.
-# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use removed-in-source forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand parent-into-child
+# cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount directory-times-stay log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use removed-in-source forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand parent-into-child
 # long-cases: renamed-while-removed
 # seconds: 5
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -258,6 +258,29 @@ copied)
         umount_weir "$MNT"
         rm -r "$WORK/copy" "$SRC/new"
     done
+    ;;
+directory-times-stay)
+    # That home is given what was changed is no change: a directory's ctime stays, also to who asks at that moment.
+    mount_weir "$SRC" "$MNT" --names log -o attr_timeout=0
+    python3 - "$MNT" <<'PYTHON' || fail "the ctime of a directory changes when its names go home"
+import os
+import sys
+import time
+
+for turn in range(12):
+    directory = f"{sys.argv[1]}/{turn}"
+    os.mkdir(directory)
+    for nth in range(60):
+        os.close(os.open(f"{directory}/{nth}", os.O_CREAT | os.O_WRONLY))
+    os.utime(directory, (1e9, 1e9))
+    seen = set()
+    until = time.monotonic() + 0.8
+    while time.monotonic() < until:
+        seen.add(os.stat(directory).st_ctime_ns)
+    if len(seen) > 1:
+        sys.exit(f"turn {turn}: {sorted(seen)}")
+PYTHON
+    umount_weir "$MNT"
     ;;
 copy-in-the-mount)
     # cp(1) uses copy_file_range(2), here of files that SOURCE does not have yet; tar(1) complains if what it packs changes.

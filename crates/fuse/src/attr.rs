@@ -93,6 +93,12 @@ pub(crate) fn now() -> Timestamp {
     clock_gettime(ClockId::RealtimeCoarse)
 }
 
+/// The time of the clock that a file system may take for a change (multigrain timestamps, Linux 6.13): not before that of a change at home that was
+/// done before.
+pub(crate) fn now_exactly() -> Timestamp {
+    clock_gettime(ClockId::Realtime)
+}
+
 /// A time as the tree of names has it.
 pub(crate) fn moment(time: Timestamp) -> Moment {
     // Below 10^9, and never negative.

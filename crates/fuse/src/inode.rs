@@ -76,6 +76,8 @@ struct Changed {
     at: Option<Timestamp>,
     /// When home was given such changes last.
     brought_home: Option<Timestamp>,
+    /// How many changes are being brought home.
+    bringing: u32,
 }
 
 /// Whether writing to a file must take privileges from it (setuid, setgid, file capabilities).
@@ -381,6 +383,18 @@ impl Inode {
         self.lock_changed().at = Some(now);
     }
 
+    /// Home is about to be given what was changed by way of the mount; [`Inode::note_brought`] follows.
+    pub(crate) fn note_bringing(&self) {
+        self.lock_changed().bringing += 1;
+    }
+
+    /// Home was given it.
+    pub(crate) fn note_brought(&self, now: Timestamp) {
+        let mut known = self.lock_changed();
+        known.bringing -= 1;
+        known.brought_home = Some(now);
+    }
+
     /// Home was given what was changed by way of the mount, at `changed` if that is said.
     pub(crate) fn note_brought_home(&self, changed: Option<Timestamp>, now: Timestamp) {
         let mut known = self.lock_changed();
@@ -393,8 +407,9 @@ impl Inode {
     /// The ctime that programs see, where `home` is the ctime in SOURCE. Giving home a change moves that once more; programs go
     /// on to see the time at which the change was made.
     pub(crate) fn shown_ctime(&self, home: Timestamp) -> Timestamp {
-        let Changed { at, brought_home } = *self.lock_changed();
+        let Changed { at, brought_home, bringing } = *self.lock_changed();
         match (at, brought_home) {
+            (Some(at), _) if bringing > 0 => at,
             (Some(at), Some(until)) if in_order(home) <= in_order(until) => at,
             (Some(at), _) => later(at, home),
             (None, _) => home,

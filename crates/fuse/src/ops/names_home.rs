@@ -183,8 +183,13 @@ impl FileSystem {
         {
             behind.made_parked().insert(at.name().into());
         }
+        // Whoever asks meanwhile does not see when home was changed.
+        let held = self.held_without_data(command.touches());
+        held.iter().for_each(|inode| inode.note_bringing());
         if let Some(making) = Making::of(command).filter(|_| behind.names_what_is_made()) {
-            return match self.with_room(|| self.make_at_home(making)) {
+            let made = self.with_room(|| self.make_at_home(making));
+            note_brought(&held);
+            return match made {
                 Ok(made) => self.name_in_log(behind, id, made, begun, began.elapsed()),
                 Err(error) => {
                     tracing::debug!("home did not do {command:?}: {error}");
@@ -198,7 +203,7 @@ impl FileSystem {
             tracing::debug!("home did not do {command:?}: {error}");
         }
         note_parked(behind, command, result.is_ok());
-        self.note_brought_home(command.touches());
+        note_brought(&held);
         self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
         self.ended(behind, id, result, began.elapsed());
     }
@@ -439,17 +444,16 @@ impl FileSystem {
             self.set_later(inode.node(), wanted, &xattrs, error);
         }
         self.bound(&inode);
-        self.note_brought_home([inode.node(), at.parent()]);
+        let now = attr::now_exactly();
+        let held = self.held_without_data([inode.node(), at.parent()]);
+        held.iter().for_each(|inode| inode.note_brought_home(None, now));
         Ok(())
     }
 
-    /// The status of these changed at home as it had changed before for programs.
-    fn note_brought_home(&self, nodes: impl IntoIterator<Item = NodeId>) {
-        let now = attr::now();
+    /// Those of the nodes that are held, and are no regular files.
+    fn held_without_data(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<Arc<Inode>> {
         let held = nodes.into_iter().filter_map(|node| self.inodes.get(node));
-        for inode in held.filter(|inode| inode.file().is_none()) {
-            inode.note_brought_home(None, now);
-        }
+        held.filter(|inode| inode.file().is_none()).collect()
     }
 
     /// Has the log name what was made at home; the command ends when that is durable.
@@ -729,7 +733,7 @@ impl FileSystem {
     /// A file that home has now is closed there when nobody has it open and it is clean.
     fn bound(self: &Arc<Self>, inode: &Arc<Inode>) {
         if let Some(made) = inode.made().filter(|_| inode.file().is_none()) {
-            inode.note_brought_home(Some(made.ctime), attr::now());
+            inode.note_brought_home(Some(made.ctime), attr::now_exactly());
         }
         inode.forget_made();
         self.inodes.is_bound(inode.node());
@@ -942,6 +946,12 @@ impl FileSystem {
         let behind = self.write_behind.as_ref();
         mtime.zip(behind).is_some_and(|(mtime, behind)| behind.is_given(directory.node(), mtime))
     }
+}
+
+/// The status of these changed at home as it had changed before for programs.
+fn note_brought(inodes: &[Arc<Inode>]) {
+    let now = attr::now_exactly();
+    inodes.iter().for_each(|inode| inode.note_brought(now));
 }
 
 /// A name in the parking directory is given up: by what is not made there, or was made there and leaves.

@@ -323,7 +323,7 @@ impl State {
             {
                 let changed = noted.changed.take();
                 if let Some(inode) = inodes.get(directory) {
-                    inode.note_brought_home(changed, attr::now());
+                    inode.note_brought_home(changed, attr::now_exactly());
                 }
                 if self.tree.is_complete(directory) {
                     // One that was made here is known as one that was read now.
