@@ -426,6 +426,14 @@ impl FileSystem {
 
     /// Home has what was made: it gets its attributes, and what programs wrote to it.
     fn finish_making(self: &Arc<Self>, made: Made) -> Result<(), HomeError> {
+        let held = self.held_without_data([made.inode.node(), made.at.parent()]);
+        held.iter().for_each(|inode| inode.note_bringing());
+        let finished = self.finish_made(made);
+        note_brought(&held);
+        finished
+    }
+
+    fn finish_made(self: &Arc<Self>, made: Made) -> Result<(), HomeError> {
         let Made { inode, at, kind, attributes, xattrs, looked, path, data } = made;
         let wanted = difference(&attributes, &looked.status, &kind);
         if let Err(errno) = self.bind_made(&inode, &looked, path, data) {
@@ -444,9 +452,6 @@ impl FileSystem {
             self.set_later(inode.node(), wanted, &xattrs, error);
         }
         self.bound(&inode);
-        let now = attr::now_exactly();
-        let held = self.held_without_data([inode.node(), at.parent()]);
-        held.iter().for_each(|inode| inode.note_brought_home(None, now));
         Ok(())
     }
 
