@@ -329,7 +329,7 @@ impl Observer {
     /// What comes from process `root`, a number as above, belongs to the session with this group from now on.
     ///
     /// # Errors
-    /// There is none, or the process is in another PID namespace.
+    /// No session has this group, or the process is in another PID namespace.
     pub fn join_session(&self, root: u32, group: &str) -> io::Result<TreeOfPrograms> {
         if root == 0 {
             return Err(io::Error::other("the program is in another PID namespace"));

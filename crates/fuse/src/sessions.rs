@@ -161,7 +161,7 @@ impl Sessions {
         Ok((session, memory))
     }
 
-    /// What comes from a process belongs to the session with this group, too. `None`: there is none.
+    /// What comes from a process belongs to the session with this group, too. `None`: no session has it.
     pub(crate) fn join(&self, root: u32, group: &str) -> Option<Arc<Session>> {
         let all = self.all();
         let session = all.iter().find(|session| session.group.as_deref() == Some(group))?;

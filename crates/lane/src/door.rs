@@ -9,7 +9,7 @@
 //! A member that must wait before a call commits by itself, as the supervisor would do it, by an fsync(2) of the mount's root; how long it waited it
 //! counts in the page.
 //!
-//! Invariant: who cannot be given the page, or has another one than the session, finds the door closed, and its calls are stopped as ever.
+//! Invariant: a process without the page has no door: all its calls go by the filter.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -184,7 +184,7 @@ impl Page {
         self.shared().waits[index.min(WAITS - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The waits of members: at most so many microseconds, a quarter too much, and how many there were.
+    /// The waits of members, by length: the upper bound in microseconds, which is at most a quarter too much, and the number of waits.
     pub fn waits(&self) -> impl Iterator<Item = (u64, u64)> {
         self.shared().waits.iter().enumerate().filter_map(|(index, count)| {
             let (doublings, quarter) = (index as u32 / 4, index as u64 % 4);

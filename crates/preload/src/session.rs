@@ -363,8 +363,8 @@ pub(crate) unsafe extern "C" fn if_nothing_is_promised(
 #[derive(Clone, Copy)]
 pub(crate) struct Path(pub(crate) c_int, pub(crate) *const c_char);
 
-/// A call that changes what one or two paths name. `arguments` are those of the call, a form that takes directories' descriptors (openat(2)), for
-/// these paths; it is called with other ones that name the same. `None`: the call is to be made as ever.
+/// A call that changes what its paths name, in the form that takes directories' descriptors (openat(2)). `arguments` says the call's arguments for given
+/// paths: these ones, or others that name the same. `None`: the program's own call is to be made.
 ///
 /// # Safety
 /// As for the call.
@@ -377,11 +377,11 @@ pub(crate) unsafe fn names<const N: usize>(
     match session.promised() {
         Promised::Nothing => {
             // Opening a FIFO may wait.
-            let waits = |Path(at, path): &Path| {
-                !matches!(sys::place_at(*at, *path, 0), Err(Errno(libc::ENOENT)))
-                    && !sys::place_at(*at, *path, 0).is_ok_and(sys::Place::is_file)
+            let may_wait = |Path(at, path)| match sys::place_at(at, path, 0) {
+                Ok(place) => !place.is_file(),
+                Err(Errno(errno)) => errno != libc::ENOENT,
             };
-            if number == libc::SYS_openat && paths.iter().any(waits) {
+            if number == libc::SYS_openat && paths.into_iter().any(may_wait) {
                 return None;
             }
             // SAFETY: by this function's contract.
@@ -506,7 +506,7 @@ pub(crate) extern "C" fn sync(fd: c_int) -> Option<c_int> {
 static HAS_SENT: AtomicBool = AtomicBool::new(false);
 /// How many syncs in a row were followed by something sent; not counted above [`TIMES`].
 static FOLLOWED: AtomicU32 = AtomicU32::new(0);
-/// After so many it is taken to go on so.
+/// After so many in a row the next sync is a commit.
 const TIMES: u32 = 3;
 
 /// To be called at each sync: whether what is promised now would probably be waited for next.

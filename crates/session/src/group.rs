@@ -144,7 +144,7 @@ pub fn run_tree(
     thread::Builder::new()
         .name("program".into())
         .spawn(move || run_program(command, &listeners, &steps))?;
-    // If there is none, the next step says why.
+    // Without a listener the next step says why.
     if let Ok(listener) = made.recv() {
         begin(listener.into())?;
     }

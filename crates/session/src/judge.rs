@@ -156,7 +156,7 @@ impl Judge {
         match stopped.call {
             // What a call of another architecture passes on is not looked into.
             Call::Owner | Call::Foreign { .. } => self.trust_no_descriptor(),
-            // Who connects may reach somebody outside who has the socket, too.
+            // Somebody outside may have the socket, too, and accept the next connection.
             Call::Listens { fd } if !self.is_own_socket(task, fd) => self.trust_no_descriptor(),
             Call::Takes => self.connections.get_mut().trust_none(),
             Call::Message { fd, header } => {

@@ -40,7 +40,7 @@ const ESTABLISHED: u8 = 1;
 /// There is no connection, or none any more.
 const CLOSE: u8 = 7;
 const CLOSE_WAIT: u8 = 8;
-/// The end was closed or shut down by whoever accepted or made it: FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK, CLOSING.
+/// States of a connection's end that was closed or shut down by the process that had it: FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK, CLOSING.
 const ENDING: [u8; 5] = [4, 5, 6, 9, 11];
 
 /// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
