@@ -7,6 +7,7 @@
 # power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
 # cases: ways group promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door door-results door-remount counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
+# serial: unanswered
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -531,7 +532,23 @@ unanswered)
     kill -CONT "$WEIR_PID"
     expect_equal "status" "$status" 1
     grep -q "cannot begin a session: .*$MNT" "$WORK/said" || fail "the error is: $(cat "$WORK/said")"
-    umount_weir "$MNT"
+    # One that answers late is waited for, and one that dies meanwhile does not matter.
+    for signal in CONT KILL; do
+        kill -STOP "$WEIR_PID"
+        "$WEIR" run --sync every-write --report="$WORK/report.json" -- true &
+        runner=$!
+        sleep 4
+        kill -s "$signal" "$WEIR_PID"
+        status=0
+        wait "$runner" || status=$?
+        expect_equal "status after $signal" "$status" 0
+        case $signal in
+        CONT) ! grep -q "$MNT" "$WORK/report.json" || fail "the mount is left out: $(cat "$WORK/report.json")" ;;
+        KILL) grep -q "$MNT" "$WORK/report.json" || fail "the report does not name the dead mount: $(cat "$WORK/report.json")" ;;
+        esac
+    done
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
     ;;
 unmounted)
     # Another program's mapping on another mount may be the session's. When that mount is home the session need not wait for it.

@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -161,11 +162,27 @@ pub(crate) fn receive_calls(
     Ok(())
 }
 
-/// Has the daemons of all mounts with one order count what they promise.
+/// How long a daemon may take to answer before there is no session.
+const DAEMONS_ANSWER_WITHIN: Duration = Duration::from_secs(6);
+/// How long a daemon that did not answer is left alone.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Has the daemons of all mounts with one order count what they promise. One that is just stopped or killed is asked again: what it
+/// does not count matters only while it lives.
 ///
 /// # Errors
 /// One does not, and what it would count cannot be known otherwise.
 pub(crate) fn join_all(session: &Session) -> Result<(), String> {
+    let until = Instant::now() + DAEMONS_ANSWER_WITHIN;
+    loop {
+        match join_those_that_answer(session) {
+            Err(_) if Instant::now() < until => thread::sleep(ASK_AGAIN_AFTER),
+            result => return result,
+        }
+    }
+}
+
+fn join_those_that_answer(session: &Session) -> Result<(), String> {
     let mounts = session.mounts();
     let counts_changes = mounts.promised() == Promised::Changes;
     for mount in mounts.all() {
