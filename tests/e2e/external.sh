@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways group promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door door-results door-remount counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
+# cases: ways group promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
@@ -443,20 +443,6 @@ outcomes)
     unshare --pid --fork "$WEIR" run --sync every-write -- true 2>"$WORK/said" || status=$?
     expect_equal "status where /proc is of another PID namespace" "$status" 1
     grep -q "another PID namespace" "$WORK/said" || fail "it does not say why: $(cat "$WORK/said")"
-    # What is written by the lane would have no place in the order yet.
-    lane_writes() {
-        "$@" "$WEIR" run --report-json --report="$WORK/lane.json" -- python3 -c '
-import os, sys
-fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-for number in range(3000):
-    os.pwrite(fd, b"x" * 64, 64 * number)
-os.fsync(fd)' "$MNT/lane"
-        reported "$WORK/lane.json" lane.writes
-    }
-    if [ -e "$(dirname "$WEIR")/libweir_preload.so" ]; then
-        expect_equal "writes by the lane in a session" "$(lane_writes external --)" 0
-        [ "$(lane_writes env)" -gt 0 ] || fail "without a session nothing was written by the lane"
-    fi
     # io_uring would pass the fence.
     expect_equal "io_uring_setup" "$(external -- python3 -c '
 import ctypes
@@ -640,6 +626,77 @@ door)
     [ "$(reported "$WORK/report.json" promises)" -le 10 ] || fail "a server's syncs are promises: $(cat "$WORK/report.json")"
     [ "$(reported "$WORK/report.json" syncs_committed)" -ge 90 ] || fail "its syncs are not counted: $(cat "$WORK/report.json")"
     umount_weir "$MNT"
+    ;;
+lane)
+    [ -e "$(dirname "$WEIR")/libweir_preload.so" ] || skip "the library is not built"
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    # reporting MODE COMMAND...: WRITES is how many writes a program in a session makes by the lane.
+    reporting() {
+        local mode=$1
+        shift
+        timeout -s KILL 60 "$WEIR" run --sync "$mode" --report-json --report="$WORK/session.json" -- \
+            "$WEIR" run --report-json --report="$WORK/lane.json" -- "$@"
+        WRITES=$(reported "$WORK/lane.json" lane.writes)
+    }
+    # Records, each with its sync, by 3 programs after each other.
+    load() {
+        reporting "$1" sh -c 'for program in 1 2 3; do python3 -c "
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for number in range(1000):
+    os.pwrite(fd, b\"%d%015d\" % (int(sys.argv[2]), number), 16 * number)
+    os.fsync(fd)
+    assert os.pread(fd, 16, 16 * number) == b\"%d%015d\" % (int(sys.argv[2]), number)
+" "$0" $program; done' "$MNT/file"
+    }
+    head -c 65536 /dev/zero | tee "$MNT/file" >"$MNT/other"
+    load external
+    [ "$WRITES" -ge 2500 ] || fail "of 3000 writes in a session $WRITES were made by the lane"
+    expect_equal "the last record" "$(dd if="$MNT/file" bs=16 skip=999 count=1 status=none)" 3000000000000999
+    # Each of them would have to be counted as a promise.
+    load every-write
+    expect_equal "writes by the lane where each is a promise" "$WRITES" 0
+    # What is posted counts as a change of the session's: sync(2) promises it.
+    reporting external python3 -c '
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+for number in range(100):
+    os.pwrite(fd, b"x" * 16, 16 * number)
+os.sync()' "$MNT/other"
+    [ "$WRITES" -gt 0 ] || fail "nothing was posted: $(cat "$WORK/lane.json")"
+    [ "$(reported "$WORK/session.json" promises)" -ge 1 ] || fail "sync(2) did not promise what was posted: $(cat "$WORK/session.json")"
+    umount_weir "$MNT"
+    ;;
+lane-order)
+    [ -e "$(dirname "$WEIR")/libweir_preload.so" ] || skip "the library is not built"
+    order="$SUPPORT/lane_order.py"
+    steps_all=0
+    posted_all=0
+    for round in $(seq "${WEIR_ROUNDS:-10}"); do
+        python3 "$order" prepare "$SRC"
+        # Those that nobody asked for do not apply first what was posted.
+        commit=5m
+        [ $((round % 3)) = 0 ] || commit=100ms
+        mount_weir_foreground "$SRC" "$MNT" --order all --commit "$commit"
+        external -- python3 "$order" run "$MNT" 2>"$WORK/said" &
+        runner=$!
+        if [ "$commit" = 5m ]; then python3 "$order" commit "$MNT" 2>/dev/null & else sleep 100 & fi
+        committer=$!
+        sleep "1.$((RANDOM % 10))"
+        ! ended "$runner" || fail "the programs have ended: $(cat "$WORK/said")"
+        posted_all=$((posted_all + $("$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" lane.posted_writes)))
+        kill_daemon
+        pkill -9 -f "$order turns $MNT" || true
+        kill -9 "$committer" 2>/dev/null || true
+        wait "$runner" "$committer" || true
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        found=$(python3 "$order" check "$SRC") || fail "what is recovered is no moment of the session: $found"
+        steps_all=$((steps_all + ${found% *}))
+        rm -r "$SRC"/{posted,kernel}-* "$SRC/names"
+    done
+    [ "$steps_all" -gt 0 ] || fail "no step was recovered"
+    [ "$posted_all" -gt 0 ] || fail "nothing was posted"
+    counts "$steps_all steps recovered, $posted_all writes by the lane"
     ;;
 counter)
     seen_all=0

@@ -35,6 +35,19 @@ fn in_session(
     mut operation: Operation<'_>,
     mut reply: Reply,
 ) {
+    // A change comes after what members of sessions have posted before, to any file.
+    if kind_of(&operation).is_change()
+        && let Some(posted) = fs.sessions.unapplied()
+    {
+        if !fs.drain_all() {
+            let (kept, of) = (request.keep(), Arc::clone(fs));
+            return fs.all_drained(move || {
+                posted.are_applied();
+                dispatch(&of, &kept.request(), reply);
+            });
+        }
+        posted.are_applied();
+    }
     match fs.sessions.judge(request.header.caller.pid, || kind_of(&operation)) {
         Verdict::Nothing => {}
         Verdict::Promise(session) => {

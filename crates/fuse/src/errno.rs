@@ -16,6 +16,7 @@ impl Errno {
     pub(crate) const EPERM: Errno = Errno(libc::EPERM);
     pub(crate) const ENOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const EIO: Errno = Errno(libc::EIO);
+    pub(crate) const EAGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const EEXIST: Errno = Errno(libc::EEXIST);
     pub(crate) const EISDIR: Errno = Errno(libc::EISDIR);
     pub(crate) const ENODATA: Errno = Errno(libc::ENODATA);

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use weir_lane::post_order::{PostOrder, Posts};
 use weir_lane::promises::{Made, Promises};
 
 /// Threads that are remembered, each with a descriptor.
@@ -95,6 +96,18 @@ impl Drop for Pending {
     }
 }
 
+/// What members of sessions have posted by the lane until some moment.
+pub(crate) struct Unapplied(Vec<(Arc<Session>, Posts)>);
+
+impl Unapplied {
+    /// It is applied.
+    pub(crate) fn are_applied(self) {
+        for (session, posts) in self.0 {
+            session.promises.posts().are_applied(posts);
+        }
+    }
+}
+
 struct Known {
     /// Says when the thread has ended, and its number may belong to another one.
     thread: OwnedFd,
@@ -115,6 +128,12 @@ impl Session {
     /// Counts a promise.
     pub(crate) fn promise(&self) {
         self.promises.promise();
+    }
+
+    /// The order of what its members post by the lane. Members may change the mount from now on without a request.
+    pub(crate) fn posts(&self) -> &PostOrder {
+        self.promises.note_change();
+        self.promises.posts()
     }
 
     fn joined(&self) -> MutexGuard<'_, Vec<u32>> {
@@ -213,10 +232,38 @@ impl Sessions {
         self.all().into_iter().map(status).collect()
     }
 
-    /// Whether a thread is a member of a session, or may be.
-    pub(crate) fn may_be_member(&self, thread: u32) -> bool {
-        self.are_there.load(Ordering::SeqCst)
-            && matches!(self.standing(thread), Some(Standing::Member(_)) | None)
+    /// Whether a thread's program may use the lane. What is posted is applied without a request that could count it as a promise; and one that is to
+    /// keep the order of its session must say that it does.
+    pub(crate) fn may_use_lane(&self, thread: u32, keeps_order: bool) -> bool {
+        if !self.are_there.load(Ordering::SeqCst) {
+            return true;
+        }
+        match self.standing(thread) {
+            Some(Standing::Member(session)) => keeps_order && !session.every_change,
+            Some(Standing::Exempt | Standing::Outsider) => true,
+            None => false,
+        }
+    }
+
+    /// The session that a thread is a member of.
+    pub(crate) fn of_member(&self, thread: u32) -> Option<Arc<Session>> {
+        match self.standing(thread) {
+            Some(Standing::Member(session)) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// What members have posted by the lane and is to be applied before a change, if there is any.
+    pub(crate) fn unapplied(&self) -> Option<Unapplied> {
+        if !self.are_there.load(Ordering::SeqCst) {
+            return None;
+        }
+        let unapplied = |session: Arc<Session>| {
+            let posts = session.promises.posts().unapplied()?;
+            Some((session, posts))
+        };
+        let unapplied = self.all().into_iter().filter_map(unapplied).collect::<Vec<_>>();
+        (!unapplied.is_empty()).then_some(Unapplied(unapplied))
     }
 
     /// What the sessions mean for a request of `thread`, a number of the daemon's PID namespace, or 0. `kind` is asked for if there are any.
@@ -233,7 +280,7 @@ impl Sessions {
             let counting = all.iter().filter(|session| session.every_change);
             counting.map(Arc::clone).collect::<Vec<_>>()
         };
-        let is_change = matches!(kind, Kind::Change | Kind::Write { .. });
+        let is_change = kind.is_change();
         let syncs = kind == (Kind::Write { written_back: false, syncs: true });
         // The kernel itself writes pages back that were changed by mappings; whose they are is not known.
         if matches!(kind, Kind::Write { written_back: true, .. }) {
@@ -352,6 +399,13 @@ pub(crate) enum Kind {
     Other,
 }
 
+impl Kind {
+    /// Whether it changes the mount.
+    pub(crate) fn is_change(self) -> bool {
+        matches!(self, Kind::Change | Kind::Write { .. })
+    }
+}
+
 /// Finds the session that a thread comes from, by its root. `None` if an ancestor ends meanwhile.
 fn find(thread: u32, session_of: impl Fn(u32) -> Option<Arc<Session>>) -> Option<Standing> {
     let (process, mut parent) = process_and_parent(thread)?;
@@ -418,7 +472,8 @@ mod tests {
         assert!(matches!(sessions.standing(supervisor), Some(Standing::Exempt)));
         let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
         assert!(Arc::ptr_eq(&of, &session));
-        assert!(sessions.may_be_member(member.id()) && !sessions.may_be_member(outsider));
+        assert!(sessions.may_use_lane(outsider, false) && sessions.may_use_lane(member.id(), true));
+        assert!(!sessions.may_use_lane(member.id(), false), "its posts have no place in the order");
         assert!(matches!(sessions.judge(outsider, || Kind::Change), Verdict::Nothing));
         assert!(!session.promises.has_changes());
         session.promise();

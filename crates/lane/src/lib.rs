@@ -16,7 +16,7 @@
 //! - the server half trusts nothing it reads in a region: it copies, then checks;
 //! - the client half trusts the board, but checks that the daemon is alive ([`board::View::is_alive`]);
 //! - the lock-free protocols between the halves are in modules that the model checker runs as well: [`ring`],
-//!   `sequence_lock`, `write_sequence`, `doorbell`. The other modules are not built for the model checker: they need
+//!   `sequence_lock`, `write_sequence`, `doorbell`, [`post_order`]. The other modules are not built for the model checker: they need
 //!   memory at fixed addresses.
 //!
 //! ```
@@ -28,6 +28,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[cfg(not(loom))]
+pub mod aio;
 #[cfg(not(loom))]
 pub mod board;
 #[cfg(not(loom))]
@@ -43,6 +45,7 @@ pub mod memory;
 mod models;
 #[cfg(not(loom))]
 pub mod owner;
+pub mod post_order;
 #[cfg(not(loom))]
 pub mod prefetch;
 #[cfg(not(loom))]

@@ -8,6 +8,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::doorbell::Doorbell;
+use crate::post_order::PostOrder;
 use crate::ring::{Ends, Refused, advance, entry_bytes};
 use crate::sequence_lock::SequenceLock;
 use crate::write_sequence::WriteSequence;
@@ -247,5 +248,78 @@ fn a_scan_that_takes_a_write_takes_the_writes_before_it() {
         if second.join().unwrap() && taken[1].is_some() {
             assert!(taken[0].is_some() && taken[0] < taken[1]);
         }
+    });
+}
+
+/// Two clients of a session, of which the second one becomes the poster: when it may post, what the first one had posted is applied, if the first one's
+/// call had returned.
+#[test]
+fn a_post_comes_after_those_that_had_returned() {
+    loom::model(|| {
+        let session = Arc::new((PostOrder::new(), Ring::new()));
+        let (returned, applied) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let vacancy = session.0.vacate();
+        assert!(session.0.appoint(1, vacancy));
+        let first = {
+            let (session, returned) = (Arc::clone(&session), Arc::clone(&returned));
+            thread::spawn(move || {
+                let (order, ring) = &*session;
+                // If it has lost the right, the call does not return before the daemon has applied the post.
+                if order.may_post(1) && ring.post(5, || true) && order.has_posted(1) {
+                    returned.store(1, Ordering::Release);
+                }
+            })
+        };
+        let second = {
+            let session = Arc::clone(&session);
+            let (returned, applied) = (Arc::clone(&returned), Arc::clone(&applied));
+            thread::spawn(move || {
+                let follows = returned.load(Ordering::Acquire) == 1;
+                if follows && session.0.may_post(2) {
+                    assert_eq!(applied.load(Ordering::Acquire), 1, "it posts too early");
+                }
+            })
+        };
+        let (order, ring) = &*session;
+        let vacancy = order.vacate();
+        if ring.posted() == Some(5) {
+            applied.store(1, Ordering::Release);
+        }
+        assert!(order.appoint(2, vacancy));
+        first.join().unwrap();
+        second.join().unwrap();
+    });
+}
+
+/// A change that follows a post is carried out after it.
+#[test]
+fn a_change_comes_after_the_posts_that_had_returned() {
+    loom::model(|| {
+        let session = Arc::new((PostOrder::new(), Ring::new()));
+        let returned = Arc::new(AtomicU64::new(0));
+        let vacancy = session.0.vacate();
+        assert!(session.0.appoint(1, vacancy));
+        let client = {
+            let (session, returned) = (Arc::clone(&session), Arc::clone(&returned));
+            thread::spawn(move || {
+                assert!(session.1.post(5, || session.0.may_post(1)));
+                assert!(session.0.has_posted(1));
+                returned.store(1, Ordering::Release);
+            })
+        };
+        let apply = || {
+            let posts = session.0.unapplied()?;
+            let applied = session.1.posted();
+            session.0.are_applied(posts);
+            applied
+        };
+        // Another request had it applied, or began to, before.
+        let before = apply();
+        let follows = returned.load(Ordering::Acquire) == 1;
+        let now = apply();
+        if follows {
+            assert!(before.or(now) == Some(5), "the change is before the post");
+        }
+        client.join().unwrap();
     });
 }

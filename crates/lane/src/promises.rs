@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::{Access, Memory, create};
+use crate::post_order::PostOrder;
 
 /// Bytes of the memory: a page.
 const BYTES: usize = crate::PAGE_BYTES;
@@ -66,6 +67,7 @@ struct Shared {
     changed: AtomicU64,
     /// How many outsiders wait. By the daemon.
     waiting: AtomicU64,
+    posts: PostOrder,
 }
 
 /// The counts of one session on one mount.
@@ -100,6 +102,11 @@ impl Promises {
     fn shared(&self) -> &Shared {
         // SAFETY: it consists of atomics, and every bit pattern is a number.
         unsafe { self.memory.at(0) }
+    }
+
+    /// The order of what members post by the lane.
+    pub fn posts(&self) -> &PostOrder {
+        &self.shared().posts
     }
 
     /// Counts a promise. To be called after what it covers was applied, and before it is answered.

@@ -58,13 +58,15 @@ pub enum Fallback {
     Nested,
     /// The process has a limit on the size of files.
     Limited,
+    /// In a session: another program posts at the moment, or promises of another mount are not durable.
+    Order,
     /// Flags of preadv2(2), a size or an offset that the lane does not handle.
     Special,
 }
 
 impl Fallback {
     /// All of them, in order.
-    pub const ALL: [Fallback; 18] = [
+    pub const ALL: [Fallback; 19] = [
         Fallback::Early,
         Fallback::Refused,
         Fallback::Absent,
@@ -82,6 +84,7 @@ impl Fallback {
         Fallback::NoRing,
         Fallback::Nested,
         Fallback::Limited,
+        Fallback::Order,
         Fallback::Special,
     ];
 }

@@ -10,11 +10,12 @@
 //!    the socket is closed, the client has ended.
 //! 3. [`ATTACH`] puts an open description into the lane. [`LEAVE`] takes it out: for good, or until the same process
 //!    attaches it again.
+//! 4. [`TAKE`] lets a client in a session post.
 //!
 //! All numbers are in the byte order of the machine, at fixed offsets.
 
 /// The version of the layout of all three memories, and of the messages. Other versions are refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 const READ_WRITE: u32 = 3 << 30;
 
@@ -37,6 +38,9 @@ pub const ORDER: u32 = number(4, MESSAGE_BYTES);
 /// ioctl(2), on a regular file or a directory of a mount with one order: all that was changed before is durable when it returns. A member of a
 /// session commits by it, since its fsync(2) is a promise.
 pub const COMMIT: u32 = number(5, MESSAGE_BYTES);
+/// ioctl(2), on a regular file: [`Attach`] in. The client becomes the poster of its session ([`crate::post_order`]), and everything posted before
+/// the call is applied. EAGAIN: it is applied, but another client has asked, too.
+pub const TAKE: u32 = number(6, MESSAGE_BYTES);
 
 /// A message of an ioctl.
 pub type Message = [u8; MESSAGE_BYTES];
@@ -93,6 +97,8 @@ pub struct Attach {
     pub token: u64,
     /// The process, by a number of its own choice that no other process of the client has.
     pub process: u32,
+    /// It is a member of a session, and posts only as the session's order allows ([`crate::post_order`]).
+    pub keeps_order: bool,
 }
 
 impl Attach {
@@ -103,6 +109,7 @@ impl Attach {
         message[4..8].copy_from_slice(&self.client.to_ne_bytes());
         message[8..16].copy_from_slice(&self.token.to_ne_bytes());
         message[16..20].copy_from_slice(&self.process.to_ne_bytes());
+        message[20..24].copy_from_slice(&u32::from(self.keeps_order).to_ne_bytes());
         message
     }
 
@@ -110,7 +117,8 @@ impl Attach {
     pub fn decode(message: &[u8]) -> Option<Attach> {
         let message: &Message = message.get(..MESSAGE_BYTES)?.try_into().ok()?;
         let (client, token) = (word(message, 4), long(message, 8));
-        let attach = Attach { client, token, process: word(message, 16) };
+        let (process, keeps_order) = (word(message, 16), word(message, 20) != 0);
+        let attach = Attach { client, token, process, keeps_order };
         (word(message, 0) == VERSION).then_some(attach)
     }
 }
@@ -260,7 +268,7 @@ mod tests {
             let found = Found { socket: socket.to_owned(), proof: u64::MAX - 2 };
             assert_eq!(Found::decode(&found.encode()), Some(found));
         }
-        let attach = Attach { client: 7, token: u64::MAX - 1, process: 4321 };
+        let attach = Attach { client: 7, token: u64::MAX - 1, process: 4321, keeps_order: true };
         assert_eq!(Attach::decode(&attach.encode()), Some(attach));
         assert_eq!(Attach::decode(&attach.encode()[..63]), None);
         for process in [0, 4321] {

@@ -13,6 +13,7 @@ use crate::description::{self, Description};
 use crate::device::{self, Device};
 use crate::leave::{leave, use_cache};
 use crate::lock::{self, try_lock, unlock};
+use crate::session::posts;
 use crate::sys::{self, Errno};
 use crate::{credentials, home, position, report, table};
 
@@ -27,7 +28,13 @@ pub(crate) fn attach(fd: c_int, description: &Description) {
         return unlock();
     }
     let device = device::at(description.device());
-    let attached = connected(fd, device).and_then(|index| attach_to(fd, index, description));
+    let attached = connected(fd, device).and_then(|index| {
+        // By another path to the mount than the session's, or of another mount by now.
+        if posts::is_in_session() && device.mount_in_session(fd).is_none() {
+            return Err(Errno(libc::EPERM));
+        }
+        attach_to(fd, index, description)
+    });
     if attached.is_err() {
         description.set(description::REFUSED);
     }
@@ -119,7 +126,9 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         }
     }
     let token = connection::token(index);
-    let mut message = Attach { client: client.id, token, process: home::number() }.encode();
+    let keeps_order = posts::is_in_session();
+    let asked = Attach { client: client.id, token, process: home::number(), keeps_order };
+    let mut message = asked.encode();
     let attached = sys::ioctl(fd, ATTACH, &mut message).and_then(|_| {
         Attachment::decode(&message)
             .filter(|attachment| (attachment.slot as usize) < weir_lane::board::FILES)

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use weir_lane::wire::{FIND, Found, MESSAGE_BYTES};
 
 use crate::report;
+use crate::session::posts;
 use crate::sys::{self, Errno};
 
 /// Most file systems without a block device that are remembered; files on further ones are left to the kernel.
@@ -33,6 +34,8 @@ pub(crate) struct Device {
     proof: AtomicU64,
     /// Connecting before a fork failed, by a name that may be old.
     is_unreachable: AtomicBool,
+    /// In a session: the index of its mount there, plus one; 0: it is none that the session knows.
+    mount: AtomicU32,
 }
 
 static DEVICES_ALL: [Device; DEVICES] = [const {
@@ -42,6 +45,7 @@ static DEVICES_ALL: [Device; DEVICES] = [const {
         name: [const { AtomicU8::new(0) }; MESSAGE_BYTES],
         proof: AtomicU64::new(0),
         is_unreachable: AtomicBool::new(false),
+        mount: AtomicU32::new(0),
     }
 }; DEVICES];
 
@@ -102,8 +106,13 @@ pub(crate) fn all() -> impl Iterator<Item = (u32, &'static Device)> {
 }
 
 impl Device {
-    /// Asks the daemon for its socket's name and proof.
+    /// Asks the daemon for its socket's name and proof. In a session only daemons of its mounts are asked: others are outside.
     pub(crate) fn find(&self, fd: c_int) -> sys::Result<()> {
+        let mount = posts::mount_of(fd);
+        self.mount.store(mount.map_or(0, |index| index as u32 + 1), Ordering::Relaxed);
+        if posts::is_in_session() && mount.is_none() {
+            return Err(Errno(libc::EPERM));
+        }
         let mut message = [0; MESSAGE_BYTES];
         sys::ioctl(fd, FIND, &mut message)?;
         let name = Found::socket_in(&message).ok_or(Errno(libc::EPROTO))?;
@@ -113,6 +122,18 @@ impl Device {
             to.store(*from, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// In a session the index of its mount there. The descriptor is of a file that is on the device.
+    pub(crate) fn mount_in_session(&self, fd: c_int) -> Option<usize> {
+        let mount = posts::mount_of(fd)?;
+        (self.mount.load(Ordering::Relaxed) as usize == mount + 1).then_some(mount)
+    }
+
+    /// The same of a descriptor that was attached, and so was on this mount.
+    #[inline]
+    pub(crate) fn mount(&self) -> Option<usize> {
+        (self.mount.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// The name of the daemon's socket, its length first, and the daemon's proof.

@@ -23,7 +23,6 @@
     reason = "called from Rust: `extern \"C\"` lets no panic unwind"
 )]
 
-use std::arch::asm;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
@@ -31,11 +30,14 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use weir_lane::aio::{self, Request};
 use weir_lane::door::{ADDRESS, ASK, ASK_OUTSIDE, ASK_PAGE, CODE, MOUNTS_MAX, Page};
 use weir_lane::promises::{Promises, Side};
 use weir_lane::wire::{COMMIT, MESSAGE_BYTES};
 
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, by_door};
+
+pub(crate) mod posts;
 
 /// What the supervisor gave.
 struct Session {
@@ -67,20 +69,31 @@ static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 /// Syncs may be promised here. Before Linux 6.16 sync_file_range(2) returns while a FUSE mount's pages are on their way.
 static MAY_PROMISE: AtomicBool = AtomicBool::new(false);
 
-/// Called when the library is loaded: asks for the session's memory, if there is a session. Returns whether there is one.
-pub(crate) fn begin() -> bool {
-    let Ok(first) = sys::ask_supervisor(ASK, [ASK_PAGE, 0]) else { return false };
+/// What the process is to a session when the library was loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// There is none, or it has no memory for members.
+    WithoutSession,
+    /// A member that makes its calls as if the library was not there.
+    WithoutDoor,
+    Member,
+}
+
+/// Called when the library is loaded: asks for the session's memory, if there is a session.
+pub(crate) fn begin() -> Begun {
+    let Ok(first) = sys::ask_supervisor(ASK, [ASK_PAGE, 0]) else { return Begun::WithoutSession };
     if sys::executable_page(ADDRESS, &CODE).is_err() {
         sys::close(first);
-        return true;
+        return Begun::WithoutDoor;
     }
-    let Ok(page) = map(first, |fd| Page::open(fd)) else { return true };
+    sys::use_door();
+    let Ok(page) = map(first, |fd| Page::open(fd)) else { return Begun::WithoutDoor };
     let mounts = page.mounts();
     let mut promises = [const { MaybeUninit::uninit() }; MOUNTS_MAX];
     for (index, place) in promises[..mounts].iter_mut().enumerate() {
         let given = sys::ask_supervisor(ASK, [index as u64, 0]);
         let counts = given.map(|fd| map(fd, |fd| Promises::open(fd, Side::Member)));
-        let Ok(Ok(counts)) = counts else { return true };
+        let Ok(Ok(counts)) = counts else { return Begun::WithoutDoor };
         place.write(counts);
     }
     MAY_PROMISE.store(sys::is_kernel_at_least(6, 16), Ordering::Relaxed);
@@ -90,16 +103,14 @@ pub(crate) fn begin() -> bool {
     // SAFETY: no other thread runs this, and none reads it before the next line.
     unsafe { (*SESSION.0.get()).write(Session { page, mounts, promises }) };
     IS_MEMBER.store(true, Ordering::Release);
-    true
+    Begun::Member
 }
 
-/// Maps what the supervisor put into this process, and closes the descriptor. By the door: the filter would take it for the end of a file
-/// that somebody else may watch.
+/// Maps what the supervisor put into this process, and closes the descriptor.
 fn map<T>(fd: c_int, map: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<T>) -> std::io::Result<T> {
     // SAFETY: it is open until it is closed below.
     let mapped = map(unsafe { BorrowedFd::borrow_raw(fd) });
-    // SAFETY: the door's code is there; the arguments are numbers.
-    unsafe { by_door(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+    sys::close(fd);
     mapped
 }
 
@@ -149,7 +160,7 @@ impl Session {
             let root = sys::open(path, libc::O_RDONLY | libc::O_DIRECTORY).ok()?;
             let is_it = sys::place(root).is_ok_and(|place| place.is_file_on(number));
             let committed = is_it && commit_by(root);
-            close_own(root);
+            sys::close(root);
             Some(committed)
         });
         if committed == Some(true) {
@@ -176,12 +187,6 @@ fn unobserved<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     let result = act();
     sys::set_signals(signals);
     result
-}
-
-/// Closes a descriptor of this module's own.
-fn close_own(fd: c_int) {
-    // SAFETY: the arguments are numbers.
-    unsafe { by_door(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Where a call on a descriptor may be made.
@@ -274,6 +279,17 @@ pub(crate) unsafe extern "C" fn on_file(
     matches!(way(fd), Way::Door).then(|| unsafe { call(number, [fd as usize, a, b, c, d, e]) })
 }
 
+/// pwritev(2) to a file, if it may be made by the door.
+pub(crate) fn pwritev(fd: c_int, pieces: &[libc::iovec], at: u64) -> Option<sys::Result<usize>> {
+    if !matches!(way(fd), Way::Door) {
+        return None;
+    }
+    let arguments = [fd as usize, pieces.as_ptr().addr(), pieces.len(), at as usize, 0, 0];
+    // SAFETY: the pieces are live; the kernel checks their addresses.
+    let written = unsafe { by_door(libc::SYS_pwritev, arguments) };
+    Some(usize::try_from(written).map_err(|_| Errno(-written as c_int)))
+}
+
 /// write(2), also to pipes and sockets.
 ///
 /// # Safety
@@ -298,6 +314,35 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: usize
             }
         }
     }
+}
+
+/// Most requests of one io_submit(2) that are looked at here.
+const REQUESTS_MAX: usize = 64;
+
+/// io_submit(2), if it only reads, syncs, and writes to files where that stays inside. Returns what the kernel does: a negative error number, as libaio's
+/// function of this name.
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe extern "C" fn submit(
+    context: usize,
+    count: c_long,
+    list: *const usize,
+) -> Option<isize> {
+    session()?;
+    let count = usize::try_from(count).ok().filter(|count| (1..=REQUESTS_MAX).contains(count))?;
+    let mut addresses = [0_usize; REQUESTS_MAX];
+    sys::read_own_memory(list.addr(), &mut addresses[..count])?;
+    for address in &addresses[..count] {
+        let mut bytes = [[0_u8; aio::BYTES]];
+        sys::read_own_memory(*address, &mut bytes)?;
+        let request = Request::of(&bytes[0]);
+        if request.tells.is_some() || request.changes && !matches!(way(request.fd), Way::Door) {
+            return None;
+        }
+    }
+    // SAFETY: by this function's contract.
+    Some(unsafe { by_door(libc::SYS_io_submit, [context, count, list.addr(), 0, 0, 0]) })
 }
 
 /// send(2) and sendto(2).
@@ -402,7 +447,7 @@ pub(crate) unsafe fn names<const N: usize>(
                 }
                 false => None,
             };
-            held.into_iter().flatten().for_each(|Path(directory, _)| close_own(directory));
+            held.into_iter().flatten().for_each(|Path(directory, _)| sys::close(directory));
             // Somebody has put a symbolic link there.
             let result = result.filter(|result| *result != -(libc::ELOOP as isize));
             result.map(returned)
@@ -438,7 +483,7 @@ unsafe fn hold(Path(at, path): Path, mount: u64) -> Option<Path> {
     let low = open_without_links(at, directory.as_ptr().cast())?;
     // The program's own descriptors have the lowest free numbers.
     let high = sys::fcntl(low, libc::F_DUPFD_CLOEXEC, OWN_FROM);
-    close_own(low);
+    sys::close(low);
     let high = high.ok()?;
     // SAFETY: inside the string.
     let name = unsafe { path.add(begin) };
@@ -450,7 +495,7 @@ unsafe fn hold(Path(at, path): Path, mount: u64) -> Option<Path> {
     if is_there && is_unseen {
         return Some(Path(high, name));
     }
-    close_own(high);
+    sys::close(high);
     None
 }
 
@@ -546,24 +591,4 @@ fn returned(result: isize) -> isize {
         }
         result => result,
     }
-}
-
-/// # Safety
-/// As for the call; the door's code is there.
-#[inline]
-unsafe fn by_door(number: c_long, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
-    let result: isize;
-    // SAFETY: by this function's contract. The code makes the system call and returns; the registers are those of syscall(2),
-    // and the kernel keeps all others but rcx and r11.
-    unsafe {
-        asm!(
-            "call {door}",
-            door = in(reg) ADDRESS,
-            inlateout("rax") number as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-        );
-    }
-    result
 }

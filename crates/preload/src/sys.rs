@@ -4,6 +4,9 @@
 use std::arch::asm;
 use std::ffi::{c_int, c_long};
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_lane::door::ADDRESS;
 
 /// A system call's error number (errno(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,63 @@ macro_rules! plain {
         arguments[..given.len()].copy_from_slice(&given);
         // SAFETY: the arguments are numbers, or pointers to live objects of the types that the call expects.
         unsafe { call($number, arguments) }
+    }};
+}
+
+/// The door's code is at its address ([`weir_lane::door`]).
+static HAS_DOOR: AtomicBool = AtomicBool::new(false);
+
+/// The process is a member of a session, and has the door's code: calls of which nobody outside can know are made by it from now on.
+pub(crate) fn use_door() {
+    HAS_DOOR.store(true, Ordering::Release);
+}
+
+/// Makes a system call by the door of a session, and returns what the kernel does.
+///
+/// # Safety
+/// As for the call; the door's code is there.
+#[inline]
+pub(crate) unsafe fn by_door(number: c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: by this function's contract. The code makes the system call and returns; the registers are those of syscall(2),
+    // and the kernel keeps all others but rcx and r11.
+    unsafe {
+        asm!(
+            "call {door}",
+            door = in(reg) ADDRESS,
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    result
+}
+
+/// Makes a system call of which nobody outside a session can know.
+///
+/// # Safety
+/// As for the call.
+unsafe fn call_inside(number: c_long, arguments: [usize; 6]) -> Result<usize> {
+    if !HAS_DOOR.load(Ordering::Acquire) {
+        // SAFETY: by this function's contract.
+        return unsafe { call(number, arguments) };
+    }
+    // SAFETY: by this function's contract.
+    match unsafe { by_door(number, arguments) } {
+        result @ -4095..=-1 => Err(Errno(-result as c_int)),
+        result => Ok(result as usize),
+    }
+}
+
+/// As [`plain`], of which nobody outside a session can know.
+macro_rules! inside {
+    ($number:expr $(, $argument:expr)*) => {{
+        let mut arguments = [0_usize; 6];
+        let given = [$($argument as usize),*];
+        arguments[..given.len()].copy_from_slice(&given);
+        // SAFETY: as for `plain`.
+        unsafe { call_inside($number, arguments) }
     }};
 }
 
@@ -115,8 +175,9 @@ pub(crate) fn fcntl(fd: c_int, command: c_int, argument: usize) -> Result<c_int>
     plain!(libc::SYS_fcntl, fd, command, argument).map(|result| result as c_int)
 }
 
+/// Closes a descriptor of this library's own.
 pub(crate) fn close(fd: c_int) {
-    let _ = plain!(libc::SYS_close, fd);
+    let _ = inside!(libc::SYS_close, fd);
 }
 
 pub(crate) fn fstat(fd: c_int) -> Result<libc::stat> {
@@ -233,9 +294,9 @@ pub(crate) fn served_size(fd: c_int) -> Result<u64> {
     Ok(unsafe { statx.assume_init() }.stx_size)
 }
 
-/// An ioctl of the lane's: a message goes in, another comes out.
+/// An ioctl of the lane's: a message goes in, another comes out. In a session only to daemons of its mounts.
 pub(crate) fn ioctl(fd: c_int, number: u32, message: &mut weir_lane::wire::Message) -> Result<()> {
-    plain!(libc::SYS_ioctl, fd, number, message.as_mut_ptr()).map(drop)
+    inside!(libc::SYS_ioctl, fd, number, message.as_mut_ptr()).map(drop)
 }
 
 /// preadv(2).
@@ -331,6 +392,25 @@ pub(crate) fn wipe_on_fork(page: *const u8, len: usize) -> Result<()> {
     plain!(libc::SYS_madvise, page, len, libc::MADV_WIPEONFORK).map(drop)
 }
 
+/// io_submit(2); a negative error number if it fails.
+pub(crate) fn submit(context: usize, count: c_long, list: *const usize) -> isize {
+    match plain!(libc::SYS_io_submit, context, count, list) {
+        Ok(submitted) => submitted as isize,
+        Err(Errno(errno)) => -(errno as isize),
+    }
+}
+
+/// Copies from this process's memory, which may not be there (process_vm_readv(2)). `None`: some of it cannot be read.
+pub(crate) fn read_own_memory<T: Copy>(address: usize, to: &mut [T]) -> Option<()> {
+    let len = size_of_val(to);
+    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: len };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: len };
+    let (own, one) = (getpid(), 1);
+    let read =
+        plain!(libc::SYS_process_vm_readv, own, &raw const local, one, &raw const remote, one, 0);
+    (read == Ok(len)).then_some(())
+}
+
 /// Opens an existing file, close-on-exec.
 pub(crate) fn open(path: &std::ffi::CStr, flags: c_int) -> Result<c_int> {
     plain!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0)
@@ -347,7 +427,7 @@ pub(crate) fn write(fd: c_int, message: &[u8]) {
     let _ = plain!(libc::SYS_write, fd, message.as_ptr(), message.len());
 }
 
-/// A SOCK_SEQPACKET socket, connected to a name in the abstract namespace (unix(7)). Connecting fails after `seconds`, or after
+/// A SOCK_SEQPACKET socket, connected to a name in the abstract namespace (unix(7)), of which a daemon has told. Connecting fails after `seconds`, or after
 /// twice as long if signals interrupt it; so does [`receive`].
 pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
     // SAFETY: of plain numbers, for which zero is a value.
@@ -366,7 +446,7 @@ pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
     let connected = set_timeout(fd, libc::SO_SNDTIMEO, seconds)
         .and_then(|()| set_timeout(fd, libc::SO_RCVTIMEO, seconds))
         .and_then(|()| {
-            uninterrupted(seconds, || plain!(libc::SYS_connect, fd, &raw const address, len))
+            uninterrupted(seconds, || inside!(libc::SYS_connect, fd, &raw const address, len))
         });
     match connected {
         Ok(_) => Ok(fd),
@@ -379,7 +459,7 @@ pub(crate) fn connect(name: &[u8], seconds: i64) -> Result<c_int> {
 
 fn set_timeout(fd: c_int, option: c_int, seconds: i64) -> Result<()> {
     let time = libc::timeval { tv_sec: seconds, tv_usec: 0 };
-    plain!(libc::SYS_setsockopt, fd, libc::SOL_SOCKET, option, &raw const time, size_of_val(&time))
+    inside!(libc::SYS_setsockopt, fd, libc::SOL_SOCKET, option, &raw const time, size_of_val(&time))
         .map(drop)
 }
 
@@ -395,7 +475,8 @@ fn uninterrupted<T>(seconds: i64, mut call: impl FnMut() -> Result<T>) -> Result
 }
 
 /// Receives a message and up to three descriptors with it, close-on-exec. Returns the message's length, and the descriptors;
-/// -1 where there was none. Repeats the call if signals interrupt it, for at most `seconds`.
+/// -1 where there was none. Repeats the call if signals interrupt it, for at most `seconds`. The supervisor of a session does not see it: the caller
+/// closes the descriptors again.
 pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(usize, [c_int; 3])> {
     #[repr(C, align(8))]
     struct Control([u8; 64]);
@@ -408,7 +489,7 @@ pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(us
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = size_of::<Control>();
     let flags = libc::MSG_CMSG_CLOEXEC;
-    let len = uninterrupted(seconds, || plain!(libc::SYS_recvmsg, fd, &raw mut header, flags))?;
+    let len = uninterrupted(seconds, || inside!(libc::SYS_recvmsg, fd, &raw mut header, flags))?;
     let mut descriptors = [-1; 3];
     // SAFETY: the kernel filled `control` as cmsg(3) says; the macros stay inside `msg_controllen`.
     unsafe {
@@ -430,7 +511,7 @@ pub(crate) fn receive(fd: c_int, message: &mut [u8], seconds: i64) -> Result<(us
 pub(crate) fn ring_doorbell(fd: c_int) {
     let byte = 0_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let _ = plain!(libc::SYS_sendto, fd, &raw const byte, 1, flags);
+    let _ = inside!(libc::SYS_sendto, fd, &raw const byte, 1, flags);
 }
 
 #[cfg(test)]

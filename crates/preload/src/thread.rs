@@ -108,8 +108,8 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     home::begin();
-    if session::begin() {
-        // Members do not use the lane.
+    if session::begin() == session::Begun::WithoutDoor {
+        // What it posted would have no place in the session's order.
         connection::set_departed();
     }
     make_key();

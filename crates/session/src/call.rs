@@ -29,6 +29,8 @@ pub(crate) enum Call {
     AsksWhetherOutside { fd: i32 },
     /// Writes to a descriptor, changes its file, or lets others notice it otherwise.
     Output { fd: i32 },
+    /// io_submit(2): how many requests, and where the list of their addresses is.
+    Submits { count: u64, list: u64 },
     /// Asks something of a descriptor's driver (ioctl(2)): what, is not known.
     Control { fd: i32 },
     /// Somebody is to get signals when something happens to a descriptor (fcntl(2), F_SETOWN).
@@ -86,6 +88,7 @@ impl Call {
             Call::Pipe { .. } => "making a pipe",
             Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => "asking the supervisor",
             Call::Output { .. } => "writing or sending",
+            Call::Submits { .. } => "submitting asynchronous I/O",
             Call::Control { .. } => "asking a device",
             Call::Owner => "having signals sent",
             Call::Moves { .. } => "moving between descriptors",
@@ -148,6 +151,7 @@ impl Call {
             libc::SYS_fcntl => Call::Output { fd: fd(0) },
             libc::SYS_ioctl if ASYNCHRONOUS.contains(&(arguments[1] as u32)) => Call::Owner,
             libc::SYS_ioctl => Call::Control { fd: fd(0) },
+            libc::SYS_io_submit => Call::Submits { count: arguments[1], list: arguments[2] },
             libc::SYS_copy_file_range => Call::Output { fd: fd(2) },
             libc::SYS_splice => Call::Moves { from: fd(0), into: fd(2) },
             libc::SYS_tee => Call::Moves { from: fd(0), into: fd(1) },
@@ -225,6 +229,8 @@ mod tests {
         assert_eq!(of(libc::SYS_fdatasync, [7, 0, 0, 0, 0, 0]), Call::Sync { fd: 7 });
         assert_eq!(of(libc::SYS_copy_file_range, [3, 0, 4, 0, 9, 0]), Call::Output { fd: 4 });
         assert_eq!(of(libc::SYS_splice, [3, 0, 4, 0, 9, 0]), Call::Moves { from: 3, into: 4 });
+        let submits = of(libc::SYS_io_submit, [9, 2, 0x10, 0, 0, 0]);
+        assert_eq!(submits, Call::Submits { count: 2, list: 0x10 });
         let owner = [3, libc::F_SETOWN as u64, 1, 0, 0, 0];
         assert_eq!(of(libc::SYS_fcntl, owner), Call::Owner);
         assert_eq!(of(libc::SYS_ioctl, [3, 0x8901, 0, 0, 0, 0]), Call::Owner);
@@ -249,7 +255,7 @@ mod tests {
         assert_eq!(of(door::ASK, [3, 0, 0, 0, 0, 0]), asked);
         let asked = of(door::ASK, [door::ASK_OUTSIDE, 5, 0, 0, 0, 0]);
         assert_eq!(asked, Call::AsksWhetherOutside { fd: 5 });
-        for number in [libc::SYS_openat2, libc::SYS_mount, libc::SYS_io_submit] {
+        for number in [libc::SYS_openat2, libc::SYS_mount] {
             assert_eq!(of(number, [0; 6]), Call::Unknown { number });
         }
         assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Foreign { number: 4 });

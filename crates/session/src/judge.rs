@@ -8,11 +8,12 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use weir_lane::aio::{self, Request};
 
 use crate::call::{self, Call};
 use crate::kill::descendants;
@@ -38,6 +39,8 @@ const HARMLESS: [&str; 6] = [
     "anon_inode:inotify",
     "anon_inode:[pidfd]",
 ];
+/// Most requests of one io_submit(2) that are looked at.
+const REQUESTS_MAX: u64 = 1024;
 /// Offset of `msg_controllen` in `struct msghdr`.
 const CONTROL_BYTES: u64 = 40;
 
@@ -52,6 +55,8 @@ pub(crate) struct Judge {
     /// too.
     outside: RefCell<HashSet<(Device, u64)>>,
     connections: RefCell<Connections>,
+    /// Those of the session's mounts, each with a descriptor of the process.
+    daemons: Vec<(u32, OwnedFd)>,
     /// A member has sent descriptors out: a socket of a member may be in other hands.
     has_passed_descriptors: bool,
     /// Descriptors without a file came from outside, or were passed there: all of them have one number.
@@ -77,6 +82,7 @@ impl Judge {
             pipes: HashSet::new(),
             outside: RefCell::new(HashSet::new()),
             connections: Connections::new().into(),
+            daemons: Vec::new(),
             has_passed_descriptors: false,
             anonymous_are_outside: false,
         };
@@ -118,6 +124,26 @@ impl Judge {
     pub(crate) fn remove(&mut self, root: u32) {
         self.forget_inherited(root);
         self.trees.retain(|tree| tree.root != root);
+    }
+
+    /// The daemon at the other end of this socket serves a mount of the session: that a member closes its connection to the lane tells it nothing.
+    pub(crate) fn note_daemon(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.daemons.retain(|(_, process)| lives(process));
+        if let Peer::Process(daemon) = peer(socket)
+            && !self.daemons.iter().any(|(known, _)| *known == daemon)
+        {
+            self.daemons.push((daemon, Task(daemon).pidfd()?));
+        }
+        Ok(())
+    }
+
+    fn is_to_daemon(&self, task: Task, fd: i32, place: Place) -> io::Result<bool> {
+        if self.daemons.is_empty() || place.kind != FileType::Socket {
+            return Ok(false);
+        }
+        let Peer::Process(process) = peer(task.duplicate(fd)?.as_fd()) else { return Ok(false) };
+        let mut daemons = self.daemons.iter();
+        Ok(daemons.any(|(daemon, living)| *daemon == process && lives(living)))
     }
 
     fn is_inherited(&self, number: (Device, u64)) -> bool {
@@ -222,6 +248,15 @@ impl Judge {
             Call::Pipe { .. } | Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => true,
             Call::Receives { .. } | Call::Takes => true,
             Call::Output { fd } | Call::Message { fd, .. } | Call::Listens { fd } => inside(fd)?,
+            Call::Submits { count, list } => {
+                for request in requests(task, count, list)? {
+                    let told = request.tells.map_or(Ok(true), inside)?;
+                    if !told || request.changes && !inside(request.fd)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
             Call::Control { fd } => self.is_of_mount(task, fd, promised)?,
             Call::Moves { from, into } => inside(from)? && inside(into)?,
             Call::Closes { first, last } => {
@@ -350,6 +385,7 @@ impl Judge {
                 }
                 _ => {
                     !is_kept_open
+                        && !self.is_to_daemon(task, fd, place)?
                         && !self.is_inside(task, fd, promised)?
                         && !self.was_between_members(task, fd, place)?
                 }
@@ -434,6 +470,20 @@ impl Judge {
         bytes[4..].copy_from_slice(&numbers[1].to_ne_bytes());
         task.write_memory(address, &bytes)
     }
+}
+
+/// What io_submit(2) is asked for.
+fn requests(task: Task, count: u64, list: u64) -> io::Result<Vec<Request>> {
+    if count > REQUESTS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let request = |index: u64| {
+        let (mut address, mut bytes) = ([0; 8], [0; aio::BYTES]);
+        task.read_memory(list.wrapping_add(8 * index), &mut address)?;
+        task.read_memory(u64::from_ne_bytes(address), &mut bytes)?;
+        Ok(Request::of(&bytes))
+    };
+    (0..count).map(request).collect()
 }
 
 /// Whether a message may have descriptors; `None`: several messages, which are not looked into.

@@ -187,7 +187,7 @@ fn join_those_that_answer(session: &Session) -> Result<(), String> {
     let counts_changes = mounts.promised() == Promised::Changes;
     for mount in mounts.all() {
         match mount {
-            Mount::Ordered(mount) => match join(&mounts, &mount, &session.commits) {
+            Mount::Ordered(mount) => match join(session, &mounts, &mount) {
                 Err(error) if counts_changes => {
                     return Err(format!("{}: {error}", mount.path.display()));
                 }
@@ -203,9 +203,11 @@ fn join_those_that_answer(session: &Session) -> Result<(), String> {
 }
 
 /// The same of one mount.
-fn join(mounts: &Mounts, mount: &Ordered, commits: &Commits) -> io::Result<()> {
-    if !commits.has_joined(mount.device) {
-        commits.join(mount.clone(), mounts.join(mount)?)?;
+fn join(session: &Session, mounts: &Mounts, mount: &Ordered) -> io::Result<()> {
+    if !session.commits.has_joined(mount.device) {
+        let joined = mounts.join(mount)?;
+        session.judge().note_daemon(joined.connection.as_fd())?;
+        session.commits.join(mount.clone(), joined)?;
     }
     Ok(())
 }
@@ -379,7 +381,7 @@ impl CallReceiver {
                 let commits = &self.session.commits;
                 let ordered = self.session.mounts().ordered();
                 for mount in ordered {
-                    let joined = join(&self.session.mounts(), &mount, commits);
+                    let joined = join(&self.session, &self.session.mounts(), &mount);
                     if let Err(error) = joined {
                         self.session.note_fallback(format!("{}: {error}", mount.path.display()));
                     }
@@ -472,7 +474,7 @@ impl CallReceiver {
         let mount = self.session.mounts().of(file.as_fd()).ok()?;
         match mount {
             Mount::Ordered(mount) => {
-                let joined = join(&self.session.mounts(), &mount, &self.session.commits);
+                let joined = join(&self.session, &self.session.mounts(), &mount);
                 match joined {
                     Ok(()) => Some((file, mount)),
                     Err(error) => {

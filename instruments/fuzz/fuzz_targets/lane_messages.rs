@@ -27,6 +27,7 @@ enum Input {
         client: u32,
         token: u64,
         process: u32,
+        keeps_order: bool,
     },
     Leave {
         process: u32,
@@ -130,8 +131,8 @@ fuzz_target!(|input: Input| match input {
         assert_eq!(Found::proof_in(&message), proof);
         assert_eq!(Found::decode(&message), Some(found));
     }
-    Input::Attach { client, token, process } => {
-        let attach = Attach { client, token, process };
+    Input::Attach { client, token, process, keeps_order } => {
+        let attach = Attach { client, token, process, keeps_order };
         assert_eq!(Attach::decode(&attach.encode()), Some(attach));
     }
     Input::Leave { process } => {

@@ -323,6 +323,31 @@ class Ways:
         return [socket.socket(fileno=int(number)) for number in os.environ["INHERITED"].split()]
 
 
+def submit(fd, how, opcode=1, event=None):
+    """One request of asynchronous I/O (io_submit(2)): by libaio's function, which `weir run` has, or by the system call."""
+    context = ctypes.c_ulong()
+    assert libc.syscall(206, 8, ctypes.byref(context)) == 0
+    data = ctypes.create_string_buffer(b"asynchronous")
+    flags, told = (0, 0) if event is None else (1, event)
+    request = struct.pack("=QIIHhIQQqQII", 7, 0, 0, opcode, 0, fd, ctypes.addressof(data), 12, 0, 0, flags, told)
+    request = ctypes.create_string_buffer(request)
+    requests = (ctypes.c_void_p * 1)(ctypes.addressof(request))
+    if how == "function":
+        function = libc.io_submit
+        function.argtypes = ctypes.c_ulong, ctypes.c_long, ctypes.c_void_p
+        assert function(context, 1, requests) == 1
+    elif how == "unreadable":
+        requests[0] = 1
+        assert libc.io_submit(context, 1, requests) == -14
+        return b""
+    else:
+        assert libc.syscall(209, context, 1, requests) == 1
+    done = ctypes.create_string_buffer(32)
+    assert libc.syscall(208, context, 1, 1, done, None) == 1
+    assert struct.unpack("=QQqq", done.raw)[2] == 12
+    return data.raw
+
+
 def outside(way):
     Ways.OUTSIDE.append(way.__name__)
     setattr(Ways, way.__name__, way)
@@ -346,6 +371,21 @@ def raw_system_call(self):
 @outside
 def write_to_file_outside(self):
     os.write(self.elsewhere, b"x")
+
+
+@outside
+def submit_outside(self):
+    submit(self.elsewhere, "call")
+
+
+@outside
+def submit_outside_by_the_function(self):
+    submit(self.elsewhere, "function")
+
+
+@outside
+def submit_what_cannot_be_read(self):
+    submit(self.other, "unreadable")
 
 
 @outside
@@ -802,6 +842,23 @@ def sync_what_cannot_be(self):
 def lock_in_the_mount(self):
     fcntl.lockf(self.other, fcntl.LOCK_EX)
     fcntl.flock(self.other, fcntl.LOCK_UN)
+
+
+@inside
+def submit_to_the_mount(self):
+    submit(self.other, "function")
+    assert os.pread(self.other, 12, 0) == b"asynchronous"
+    self.sync()
+    submit(self.other, "call")
+    self.sync()
+    submit(self.other, "call", event=os.eventfd(0))
+
+
+@inside
+def submit_a_read(self):
+    os.pwrite(self.other, b"twelve bytes", 0)
+    for how in ("function", "call"):
+        assert submit(self.other, how, opcode=0)[:12] == b"twelve bytes"
 
 
 @inside

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use weir_lane::wire::{
     ATTACH, Attach, Attachment, COMMIT, FIND, Found, LEAVE, Leave, MESSAGE_BYTES, Message, ORDER,
-    Order,
+    Order, TAKE,
 };
 
 use crate::credentials::Caller;
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::lane::Lane;
+use crate::lane::clients::Client;
 use crate::open_file::OpenFile;
 
 impl FileSystem {
@@ -35,11 +36,12 @@ impl FileSystem {
         let (Some(lane), Some(handle)) = (&self.lane, handle) else {
             return done(Err(Errno::ENOTTY));
         };
-        if ![FIND, ATTACH, LEAVE].contains(&command) {
+        if ![FIND, ATTACH, LEAVE, TAKE].contains(&command) {
             return done(Err(Errno::ENOTTY));
         }
-        // What is posted has no place in the mount's order before it is applied, and a sync in a session does not wait for that.
-        if command != LEAVE && self.sessions.may_be_member(caller.pid) {
+        let asked = Attach::decode(message);
+        let keeps_order = command == FIND || asked.is_some_and(|asked| asked.keeps_order);
+        if command != LEAVE && !self.sessions.may_use_lane(caller.pid, keeps_order) {
             return done(Err(Errno::EPERM));
         }
         let open = match self.open_file(handle) {
@@ -48,7 +50,8 @@ impl FileSystem {
         };
         match command {
             FIND => done(lane.find(caller)),
-            ATTACH => self.attach(&open, message, done),
+            ATTACH => self.attach(&open, asked, done),
+            TAKE => self.make_poster(caller, asked, done),
             _ => {
                 let answer = move || done(Ok([0; MESSAGE_BYTES]));
                 self.description_left(&open, Leave::decode(message), answer);
@@ -66,14 +69,10 @@ impl FileSystem {
     fn attach(
         self: &Arc<Self>,
         open: &Arc<OpenFile>,
-        message: &[u8],
+        asked: Option<Attach>,
         done: impl FnOnce(Result<Message, Errno>) + Send + 'static,
     ) {
-        let asked = Attach::decode(message);
-        let client = asked.and_then(|asked| {
-            let client = self.lane.as_ref()?.clients.get(asked.client)?;
-            (client.token == asked.token).then_some(client)
-        });
+        let client = self.client_that_asks(asked);
         let (Some(client), Some(Attach { process, .. })) = (client, asked) else {
             return done(Err(Errno::EPERM));
         };
@@ -88,6 +87,32 @@ impl FileSystem {
             (Ok(_), None) => {
                 fs.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
             }
+        });
+    }
+}
+
+impl FileSystem {
+    fn client_that_asks(&self, asked: Option<Attach>) -> Option<Arc<Client>> {
+        let asked = asked?;
+        let client = self.lane.as_ref()?.clients.get(asked.client)?;
+        (client.token == asked.token).then_some(client)
+    }
+
+    /// A client becomes the poster of its session. Everything posted before is applied when `done` is called, unless with EPERM.
+    fn make_poster(
+        self: &Arc<Self>,
+        caller: &Caller,
+        asked: Option<Attach>,
+        done: impl FnOnce(Result<Message, Errno>) + Send + 'static,
+    ) {
+        let session = self.sessions.of_member(caller.pid);
+        let (Some(client), Some(session)) = (self.client_that_asks(asked), session) else {
+            return done(Err(Errno::EPERM));
+        };
+        let vacancy = session.posts().vacate();
+        self.all_drained(move || match session.posts().appoint(client.id, vacancy) {
+            true => done(Ok([0; MESSAGE_BYTES])),
+            false => done(Err(Errno::EAGAIN)),
         });
     }
 }

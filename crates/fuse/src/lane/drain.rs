@@ -141,6 +141,13 @@ impl FileSystem {
         }
     }
 
+    /// Applies what all clients posted before this. False if a write is stuck: see [`FileSystem::all_drained`].
+    pub(crate) fn drain_all(self: &Arc<Self>) -> bool {
+        let clients = self.lane.as_ref().map(|lane| lane.clients.all()).unwrap_or_default();
+        let stuck = clients.iter().filter(|client| !self.drain(client)).count();
+        stuck == 0
+    }
+
     /// Applies what a client posted before this. False if a write is stuck.
     pub(crate) fn drain(self: &Arc<Self>, client: &Arc<Client>) -> bool {
         let mut drain = client.inbox();

@@ -93,7 +93,8 @@ impl Program {
             let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
             libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT);
         }
-        let mut message = Attach { client: self.client.id, token: self.token, process }.encode();
+        let (client, token) = (self.client.id, self.token);
+        let mut message = Attach { client, token, process, keeps_order: false }.encode();
         control(file, ATTACH, &mut message)?;
         let Attachment { slot, description, .. } = Attachment::decode(&message).unwrap();
         Ok(Attached { slot, description })
@@ -379,8 +380,13 @@ fn unauthorized_programs_are_refused() {
     let fixture = Fixture::new();
     let file = prepared(&fixture, "file", b"content");
     let program = Program::start(&file);
-    let mut forged =
-        Attach { client: program.client.id, token: program.token ^ 1, process: 1 }.encode();
+    let mut forged = Attach {
+        client: program.client.id,
+        token: program.token ^ 1,
+        process: 1,
+        keeps_order: false,
+    }
+    .encode();
     let refused = control(&file, ATTACH, &mut forged).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
     let unknown = control(&file, 0xc040_5763, &mut [0; 64]).unwrap_err();

@@ -43,15 +43,26 @@ macro_rules! may_be_cancelled {
 }
 pub(super) use may_be_cancelled;
 
-/// Makes a call on a file's descriptor by the door of the session, and returns its result, if nobody outside can notice it.
-macro_rules! by_door {
-    ($number:expr, $fd:expr, $rest:expr) => {
-        may_be_cancelled!();
-        // SAFETY: the arguments are the program's.
-        if let Some(result) = unsafe { session::on_file($number, $fd, $rest) } {
-            return result;
+/// Does a write by the lane or, in a session, by its door, and returns its result, or evaluates to the lane's outcome if the kernel must do the call.
+macro_rules! by_lane_or_door {
+    ($fd:expr, $pieces:expr, $count:expr, $offset:expr, $number:expr, $rest:expr) => {{
+        let outcome = if table::is_plain($fd) {
+            Outcome::NOT_OURS
+        } else {
+            by_lane!(data::write, $fd, $pieces, $count, $offset)
+        };
+        if session::is_member() {
+            // SAFETY: the arguments are the program's.
+            let result = unsafe {
+                pthread_testcancel();
+                session::on_file($number, $fd, $rest)
+            };
+            if let Some(result) = result {
+                return written_by_kernel(outcome, result);
+            }
         }
-    };
+        outcome
+    }};
 }
 
 #[inline]
@@ -159,6 +170,11 @@ interpose! {
     }
 
     fn write(fd: c_int, from: *const c_void, len: usize) -> isize as next {
+        let outcome = if table::is_plain(fd) {
+            Outcome::NOT_OURS
+        } else {
+            by_lane!(data::write, fd, &pieces::one(from, len), 1, None)
+        };
         if session::is_member() {
             // SAFETY: the arguments are the program's.
             let written = unsafe {
@@ -166,61 +182,45 @@ interpose! {
                 session::write(fd, from, len)
             };
             return match written {
-                Written::Done(result) => result,
+                Written::Done(result) => written_by_kernel(outcome, result),
                 Written::Begun(done) => {
                     rest(done, next(fd, from.wrapping_byte_add(done), len - done))
                 }
             };
         }
-        if table::is_plain(fd) {
-            return next(fd, from, len);
-        }
-        let outcome = by_lane!(data::write, fd, &pieces::one(from, len), 1, None);
         written_by_kernel(outcome, next(fd, from, len))
     }
 
     fn pwrite(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
-        by_door!(libc::SYS_pwrite64, fd, [from.addr(), len, at as usize, 0, 0]);
-        if table::is_plain(fd) {
-            return next(fd, from, len, at);
-        }
-        let outcome = by_lane!(data::write, fd, &pieces::one(from, len), 1, Some(&at));
+        let (pieces, rest) = (pieces::one(from, len), [from.addr(), len, at as usize, 0, 0]);
+        let outcome = by_lane_or_door!(fd, &pieces, 1, Some(&at), libc::SYS_pwrite64, rest);
         written_by_kernel(outcome, next(fd, from, len, at))
     }
 
     fn pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
-        by_door!(libc::SYS_pwrite64, fd, [from.addr(), len, at as usize, 0, 0]);
-        if table::is_plain(fd) {
-            return next(fd, from, len, at);
-        }
-        let outcome = by_lane!(data::write, fd, &pieces::one(from, len), 1, Some(&at));
+        let (pieces, rest) = (pieces::one(from, len), [from.addr(), len, at as usize, 0, 0]);
+        let outcome = by_lane_or_door!(fd, &pieces, 1, Some(&at), libc::SYS_pwrite64, rest);
         written_by_kernel(outcome, next(fd, from, len, at))
     }
 
     fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> isize as next {
-        by_door!(libc::SYS_writev, fd, [pieces.addr(), count as usize, 0, 0, 0]);
-        if table::is_plain(fd) {
-            return next(fd, pieces, count);
-        }
-        let outcome = by_lane!(data::write, fd, pieces, count as usize, None);
+        let rest = [pieces.addr(), count as usize, 0, 0, 0];
+        let outcome =
+            by_lane_or_door!(fd, pieces, count as usize, None, libc::SYS_writev, rest);
         written_by_kernel(outcome, next(fd, pieces, count))
     }
 
     fn pwritev(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
-        by_door!(libc::SYS_pwritev, fd, [pieces.addr(), count as usize, at as usize, 0, 0]);
-        if table::is_plain(fd) {
-            return next(fd, pieces, count, at);
-        }
-        let outcome = by_lane!(data::write, fd, pieces, count as usize, Some(&at));
+        let rest = [pieces.addr(), count as usize, at as usize, 0, 0];
+        let outcome =
+            by_lane_or_door!(fd, pieces, count as usize, Some(&at), libc::SYS_pwritev, rest);
         written_by_kernel(outcome, next(fd, pieces, count, at))
     }
 
     fn pwritev64(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
-        by_door!(libc::SYS_pwritev, fd, [pieces.addr(), count as usize, at as usize, 0, 0]);
-        if table::is_plain(fd) {
-            return next(fd, pieces, count, at);
-        }
-        let outcome = by_lane!(data::write, fd, pieces, count as usize, Some(&at));
+        let rest = [pieces.addr(), count as usize, at as usize, 0, 0];
+        let outcome =
+            by_lane_or_door!(fd, pieces, count as usize, Some(&at), libc::SYS_pwritev, rest);
         written_by_kernel(outcome, next(fd, pieces, count, at))
     }
 

@@ -1,12 +1,13 @@
 //! Calls that are of interest in sessions alone: they send, change names, or signal ([`crate::session`]).
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use libc::{pid_t, sockaddr, socklen_t};
 
 use super::data::{pthread_testcancel, rest};
 use super::interpose;
 use crate::session::{self, Path, Written};
+use crate::sys;
 
 /// Makes a call that changes what paths name by the door, and returns its result.
 macro_rules! by_door {
@@ -64,6 +65,13 @@ interpose! {
                 rest(done, next(fd, from.wrapping_byte_add(done), len - done, flags, to, to_len))
             }
         }
+    }
+
+    // libaio's: it returns a negative error number, and does no more than the system call.
+    fn io_submit(context: usize, count: c_long, list: *const usize) -> c_int as next {
+        // SAFETY: the arguments are the program's.
+        let submitted = unsafe { session::submit(context, count, list) };
+        submitted.unwrap_or_else(|| sys::submit(context, count, list)) as c_int
     }
 
     fn unlink(path: *const c_char) -> c_int as next {

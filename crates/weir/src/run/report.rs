@@ -194,6 +194,7 @@ fn words(fallback: Fallback) -> (&'static str, &'static str) {
             ("nested", "in a signal handler inside a write, or in a child of vfork")
         }
         Fallback::Limited => ("limited", "the process has a limit on the size of files"),
+        Fallback::Order => ("order", "in a session, another program wrote by the lane at the time"),
         Fallback::Special => ("special", "flags, sizes or offsets that only the kernel handles"),
     }
 }

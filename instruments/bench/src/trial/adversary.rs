@@ -172,7 +172,8 @@ impl Adversary {
 
     fn attach(&self, welcome: Welcome) -> io::Result<Attachment> {
         let mut message =
-            Attach { client: welcome.client, token: welcome.token, process: 1 }.encode();
+            Attach { client: welcome.client, token: welcome.token, process: 1, keeps_order: false }
+                .encode();
         self.ioctl(ATTACH, &mut message)?;
         Attachment::decode(&message).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -319,7 +320,7 @@ impl Adversary {
             // Somebody else's number, or nobody's, and a token that was never given.
             let client = self.random.below(40) as u32;
             let token = self.random.next();
-            let mut message = Attach { client, token, process: 1 }.encode();
+            let mut message = Attach { client, token, process: 1, keeps_order: false }.encode();
             if self.ioctl(ATTACH, &mut message).is_ok() {
                 return Err(Error::Different("a token that was made up is accepted".into()));
             }
