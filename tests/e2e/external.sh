@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways group promises synchronous outsiders no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
+# cases: ways group promises synchronous outsiders locks no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
@@ -370,6 +370,31 @@ outsiders)
         [ -s "$WORK/looked" ] || fail "$look: nothing was seen"
         expect_equal "$look: what was there is kept" "$(cat "$SRC/new" 2>/dev/null)" text
         rm -rf "${SRC:?}"/*
+    done
+    ;;
+locks)
+    # Somebody outside waits for a lock that a member has, gets it, and kills the daemon at once: what the member synced before is there.
+    mkfifo "$WORK/to"
+    for how in lockf flock lockf-close flock-close lockf-end flock-end flock-directory flock-directory-close; do
+        rm -f "$WORK/locked" "$WORK/waits" "$SRC/file"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        external -- python3 "$LEAVING" lock "$how" "$MNT/file" >"$WORK/locked" 2>"$WORK/said" <"$WORK/to" &
+        runner=$!
+        exec 8>"$WORK/to"
+        soon filled "$WORK/locked" || fail "$how: $(cat "$WORK/said")"
+        timeout -s KILL 30 python3 "$LEAVING" wait-for-lock "$how" "$MNT/file" "$WEIR_PID" >"$WORK/waits" &
+        waiter=$!
+        soon filled "$WORK/waits" || fail "$how: nobody waits"
+        sleep 0.1
+        ! ended "$waiter" || fail "$how: the lock was free"
+        echo >&8
+        wait "$waiter" || fail "$how: nobody got the lock"
+        exec 8>&-
+        wait "$runner" || true
+        wait "$WEIR_PID" 2>/dev/null || true
+        umount -l "$MNT"
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        expect_equal "$how: what is recovered" "$(cat "$SRC/file")" written
     done
     ;;
 no-end)

@@ -9,6 +9,7 @@ use weir_shard::Shard;
 use crate::credentials::Caller;
 use crate::inode::{DataNode, Inode};
 use crate::lane::lane_state::DescriptionLane;
+use crate::sessions::Opened;
 use crate::write_behind::WriteBehind;
 
 /// One open description of a regular file.
@@ -23,6 +24,8 @@ pub(crate) struct OpenFile {
     pub(crate) writes: bool,
     /// The program that opened it.
     pub(crate) opener: Caller,
+    /// The session that it was opened in.
+    pub(crate) opened: Opened,
     /// Its state in the lane.
     pub(crate) lane: DescriptionLane,
     errors: Mutex<ErrorCursor>,
@@ -35,14 +38,14 @@ impl OpenFile {
         shard: &Shard,
         behind: Option<&WriteBehind>,
         inode: Arc<Inode>,
-        opener: Caller,
+        (opener, opened): (Caller, Opened),
         uncached: bool,
         writes: bool,
     ) -> OpenFile {
         let errors = Mutex::new(shard.error_cursor(inode.node().file()));
         let refusals = Mutex::new(behind.map(WriteBehind::refusal_cursor).unwrap_or_default());
         let lane = DescriptionLane::default();
-        OpenFile { inode, uncached, writes, opener, lane, errors, refusals }
+        OpenFile { inode, uncached, writes, opener, opened, lane, errors, refusals }
     }
 
     /// The write-back error that was not reported to this description yet, if there is one.

@@ -12,7 +12,7 @@
 //! - a sync of a member is answered after it was counted as a promise;
 //! - in doubt a process is not a member: its syncs are done, and it waits for what was promised to others. Its changes count for all.
 //!
-//! Lock order: none of the locks here is waited for under another one.
+//! Lock order: `open`, then one of the others, none of which is waited for under another one.
 
 use std::collections::HashMap;
 use std::io;
@@ -122,6 +122,18 @@ pub(crate) struct Sessions {
     /// How often the sessions or their roots have changed.
     changes: AtomicU64,
     known: Mutex<HashMap<u32, Known>>,
+    /// Open descriptions of files. Changed, and sessions added, under its lock, so that each session knows how many of them are not its members'.
+    open: Mutex<u64>,
+}
+
+/// The session whose member opened a description, if it was one.
+#[derive(Debug)]
+pub(crate) struct Opened(Option<Arc<Session>>);
+
+impl Opened {
+    fn is_of(&self, session: &Arc<Session>) -> bool {
+        self.0.as_ref().is_some_and(|own| Arc::ptr_eq(own, session))
+    }
 }
 
 impl Session {
@@ -176,8 +188,40 @@ impl Sessions {
         let (promises, memory) = Promises::create()?;
         let joined = Mutex::default();
         let session = Arc::new(Session { supervisor, joined, group, every_change, promises });
+        let open = self.open();
+        // They were opened before there was a member.
+        session.promises.add_opened_outside(*open);
         self.change(|list| list.push(Arc::clone(&session)));
         Ok((session, memory))
+    }
+
+    fn open(&self) -> MutexGuard<'_, u64> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread opens a description of a file. To be called before that is answered.
+    pub(crate) fn opened(&self, thread: u32) -> Opened {
+        let is_known = self.are_there.load(Ordering::SeqCst);
+        let opened = Opened(is_known.then(|| self.of_member(thread)).flatten());
+        let mut open = self.open();
+        *open += 1;
+        for session in self.all() {
+            if !opened.is_of(&session) {
+                session.promises.add_opened_outside(1);
+            }
+        }
+        opened
+    }
+
+    /// It is closed.
+    pub(crate) fn closed(&self, opened: &Opened) {
+        let mut open = self.open();
+        *open -= 1;
+        for session in self.all() {
+            if !opened.is_of(&session) {
+                session.promises.closed_outside();
+            }
+        }
     }
 
     /// What comes from a process belongs to the session with this group, too. `None`: no session has it.
@@ -498,6 +542,27 @@ mod tests {
         drop(pending);
         assert!(matches!(sessions.judge(outsider, || Kind::Look), Verdict::Nothing));
         assert!(matches!(sessions.judge(member.id(), || Kind::Sync), Verdict::Promise(_)));
+        end(member);
+    }
+
+    #[test]
+    fn what_outsiders_have_open_is_counted() {
+        let member = sleeper();
+        let sessions = Sessions::default();
+        let before = sessions.opened(member.id());
+        let (session, _memory) = sessions.add(std::process::id(), false, None).unwrap();
+        assert!(session.promises.is_open_outside(), "it was opened before the session began");
+        let own = sessions.opened(member.id());
+        sessions.closed(&before);
+        assert!(!session.promises.is_open_outside());
+        let (other, _memory) = sessions.add(u32::MAX, false, None).unwrap();
+        assert!(other.promises.is_open_outside());
+        let outsiders = sessions.opened(1);
+        assert!(session.promises.is_open_outside());
+        sessions.closed(&outsiders);
+        assert!(!session.promises.is_open_outside());
+        sessions.closed(&own);
+        assert!(!session.promises.is_open_outside() && !other.promises.is_open_outside());
         end(member);
     }
 

@@ -67,6 +67,8 @@ struct Shared {
     changed: AtomicU64,
     /// How many outsiders wait. By the daemon.
     waiting: AtomicU64,
+    /// Open descriptions of files that processes outside have. By the daemon.
+    opened_outside: AtomicU64,
     posts: PostOrder,
 }
 
@@ -142,6 +144,21 @@ impl Promises {
         self.shared().waiting.load(Ordering::SeqCst) != 0
     }
 
+    /// Processes outside have this many more open descriptions of files.
+    pub fn add_opened_outside(&self, descriptions: u64) {
+        self.shared().opened_outside.fetch_add(descriptions, Ordering::SeqCst);
+    }
+
+    /// They have one less.
+    pub fn closed_outside(&self) {
+        self.shared().opened_outside.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether they have any: then they may wait for a lock that a member has.
+    pub fn is_open_outside(&self) -> bool {
+        self.shared().opened_outside.load(Ordering::SeqCst) != 0
+    }
+
     /// The promises made so far.
     pub fn made(&self) -> Made {
         read(&self.shared().made)
@@ -194,6 +211,11 @@ mod tests {
         assert!(supervisor.is_waited_for());
         daemon.end_wait();
         assert!(!supervisor.is_waited_for());
+        daemon.add_opened_outside(2);
+        daemon.closed_outside();
+        assert!(member.is_open_outside());
+        daemon.closed_outside();
+        assert!(!member.is_open_outside());
         daemon.promise();
         supervisor.promise();
         let begun = supervisor.made();

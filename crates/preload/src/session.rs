@@ -384,11 +384,53 @@ pub(crate) extern "C" fn close(fd: c_int) -> Option<c_int> {
     let is_unnoticed = match session.promised() {
         // Closing a socket may wait (SO_LINGER).
         Promised::Nothing => place.is_file() || place.is_pipe(),
-        Promised::On(index) => session.has(index, place),
+        Promised::On(index) => {
+            session.has(index, place)
+                && match place.is_directory() {
+                    true => has_no_locks(fd),
+                    false => session.hides_locks(index),
+                }
+        }
         Promised::More => false,
     };
     // SAFETY: the arguments are numbers.
     is_unnoticed.then(|| unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) as c_int })
+}
+
+impl Session {
+    /// Whether nobody outside can wait for a lock of a file on a mount: for that the file must be open there.
+    fn hides_locks(&self, index: usize) -> bool {
+        !self.promises(index).is_open_outside() && self.page.distrusts() == 0
+    }
+}
+
+/// Whether a descriptor's description has no lock, by which somebody outside would notice its end (proc_pid_fdinfo(5)). In doubt not.
+fn has_no_locks(fd: c_int) -> bool {
+    let facts = unobserved(|| {
+        let opened = sys::open_facts(fd).ok()?;
+        let mut facts = [0; 1024];
+        let read = sys::read(opened, &mut facts);
+        sys::close(opened);
+        read.ok().filter(|read| *read < facts.len()).map(|read| (facts, read))
+    });
+    facts.is_some_and(|(facts, read)| {
+        !facts[..read].split(|byte| *byte == b'\n').any(|line| line.starts_with(b"lock:"))
+    })
+}
+
+/// fcntl(2) with a command for a lock of a file.
+pub(crate) extern "C" fn lock(fd: c_int, command: c_int, argument: usize) -> Option<isize> {
+    let (session, place) = (session()?, sys::place(fd).ok()?);
+    let stays_inside = match session.promised() {
+        Promised::Nothing => place.is_file(),
+        Promised::On(index) => {
+            session.has(index, place) && !place.is_directory() && session.hides_locks(index)
+        }
+        Promised::More => false,
+    };
+    let arguments = [fd as usize, command as usize, argument, 0, 0, 0];
+    // SAFETY: the kernel checks the argument's address.
+    stays_inside.then(|| unsafe { call(libc::SYS_fcntl, arguments) })
 }
 
 /// A call that nobody outside can notice if nothing was promised.

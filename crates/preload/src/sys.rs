@@ -233,6 +233,11 @@ impl Place {
         matches!(self.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR)
     }
 
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFDIR
+    }
+
     /// Whether it is one, and on the mount with this number.
     pub(crate) fn is_file_on(self, mount: u64) -> bool {
         self.is_file() && self.mount == mount && mount != 0
@@ -415,6 +420,27 @@ pub(crate) fn read_own_memory<T: Copy>(address: usize, to: &mut [T]) -> Option<(
 pub(crate) fn open(path: &std::ffi::CStr, flags: c_int) -> Result<c_int> {
     plain!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0)
         .map(|fd| fd as c_int)
+}
+
+/// Opens /proc/self/fdinfo/FD.
+pub(crate) fn open_facts(fd: c_int) -> Result<c_int> {
+    const BEGIN: &[u8] = b"/proc/self/fdinfo/";
+    let mut path = [0_u8; 40];
+    path[..BEGIN.len()].copy_from_slice(BEGIN);
+    let (mut at, mut number) = (BEGIN.len() + 10, fd.cast_unsigned());
+    let end = at;
+    loop {
+        at -= 1;
+        path[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    path.copy_within(at..end, BEGIN.len());
+    path[BEGIN.len() + end - at] = 0;
+    let path = std::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno(libc::EINVAL))?;
+    open(path, libc::O_RDONLY)
 }
 
 /// read(2) into a buffer of this library's.

@@ -29,6 +29,8 @@ pub(crate) enum Call {
     AsksWhetherOutside { fd: i32 },
     /// Writes to a descriptor, changes its file, or lets others notice it otherwise.
     Output { fd: i32 },
+    /// Locks a file, or gives a lock back (flock(2), fcntl_locking(2), F_SETLEASE).
+    Locks { fd: i32 },
     /// io_submit(2): how many requests, and where the list of their addresses is.
     Submits { count: u64, list: u64 },
     /// Asks something of a descriptor's driver (ioctl(2)): what, is not known.
@@ -88,6 +90,7 @@ impl Call {
             Call::Pipe { .. } => "making a pipe",
             Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => "asking the supervisor",
             Call::Output { .. } => "writing or sending",
+            Call::Locks { .. } => "locking",
             Call::Submits { .. } => "submitting asynchronous I/O",
             Call::Control { .. } => "asking a device",
             Call::Owner => "having signals sent",
@@ -138,7 +141,6 @@ impl Call {
             | libc::SYS_connect
             | libc::SYS_bind
             | libc::SYS_setsockopt
-            | libc::SYS_flock
             | libc::SYS_ftruncate
             | libc::SYS_fallocate
             | libc::SYS_fchmod
@@ -148,7 +150,7 @@ impl Call {
             | libc::SYS_vmsplice => Call::Output { fd: fd(0) },
             libc::SYS_listen => Call::Listens { fd: fd(0) },
             libc::SYS_fcntl if SIGNALS.contains(&(arguments[1] as u32)) => Call::Owner,
-            libc::SYS_fcntl => Call::Output { fd: fd(0) },
+            libc::SYS_flock | libc::SYS_fcntl => Call::Locks { fd: fd(0) },
             libc::SYS_ioctl if ASYNCHRONOUS.contains(&(arguments[1] as u32)) => Call::Owner,
             libc::SYS_ioctl => Call::Control { fd: fd(0) },
             libc::SYS_io_submit => Call::Submits { count: arguments[1], list: arguments[2] },

@@ -318,6 +318,13 @@ impl Commits {
         state.mounts.iter().map(|(mount, _)| mount.device).collect()
     }
 
+    /// Whether processes outside have files open on mounts with promises that are not durable: they may wait for members' locks.
+    pub(crate) fn is_open_outside(&self) -> bool {
+        let state = self.lock();
+        let mut joined = state.joined.iter().map(|joined| &joined.promises);
+        joined.any(|promises| promises.is_pending() && promises.is_open_outside())
+    }
+
     /// Lets a call go on when all that was promised so far is durable.
     pub(crate) fn wait(&self, listener: &Arc<Listener>, stopped: Stopped) {
         let mut state = self.lock();

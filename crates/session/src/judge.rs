@@ -231,13 +231,26 @@ impl Judge {
         !self.is_inside(Task(stopped.thread), into, &[]).unwrap_or(false)
     }
 
-    /// Whether nobody outside can notice the call before the mounts of these devices are committed.
-    pub(crate) fn stays_inside(&self, stopped: &Stopped, promised: &[Device]) -> bool {
+    /// Whether nobody outside can notice the call before the mounts of these devices are committed. `shows_locks`: somebody outside has a file of them
+    /// open.
+    pub(crate) fn stays_inside(
+        &self,
+        stopped: &Stopped,
+        promised: &[Device],
+        shows_locks: bool,
+    ) -> bool {
         let task = Task(stopped.thread);
-        self.judge(task, stopped.call, promised).unwrap_or(false)
+        let shows_locks = shows_locks || self.has_passed_descriptors;
+        self.judge(task, stopped.call, promised, shows_locks).unwrap_or(false)
     }
 
-    fn judge(&self, task: Task, call: Call, promised: &[Device]) -> io::Result<bool> {
+    fn judge(
+        &self,
+        task: Task,
+        call: Call,
+        promised: &[Device],
+        shows_locks: bool,
+    ) -> io::Result<bool> {
         let inside = |fd| self.is_inside(task, fd, promised);
         Ok(match call {
             Call::Sync { .. }
@@ -248,6 +261,10 @@ impl Judge {
             Call::Pipe { .. } | Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => true,
             Call::Receives { .. } | Call::Takes => true,
             Call::Output { fd } | Call::Message { fd, .. } | Call::Listens { fd } => inside(fd)?,
+            // A directory is opened without the daemon's knowledge.
+            Call::Locks { fd } => {
+                !shows_locks && self.is_on(task, fd, promised, FileType::is_file)?
+            }
             Call::Submits { count, list } => {
                 for request in requests(task, count, list)? {
                     let told = request.tells.map_or(Ok(true), inside)?;
@@ -257,12 +274,14 @@ impl Judge {
                 }
                 true
             }
-            Call::Control { fd } => self.is_of_mount(task, fd, promised)?,
+            Call::Control { fd } => {
+                self.is_on(task, fd, promised, |kind| kind.is_file() || kind.is_dir())?
+            }
             Call::Moves { from, into } => inside(from)? && inside(into)?,
             Call::Closes { first, last } => {
-                self.closes_nothing_outside(task, first, last, promised)?
+                self.closes_nothing_outside(task, first, last, promised, shows_locks)?
             }
-            Call::Ends => self.closes_nothing_outside(task, 0, u32::MAX, promised)?,
+            Call::Ends => self.closes_nothing_outside(task, 0, u32::MAX, promised, shows_locks)?,
             Call::Names { first, second } => {
                 for path in [Some(first), second].into_iter().flatten() {
                     if !changes_inside(task, path, promised)? {
@@ -304,14 +323,20 @@ impl Judge {
         })
     }
 
-    fn is_of_mount(&self, task: Task, fd: i32, promised: &[Device]) -> io::Result<bool> {
+    /// Whether a descriptor's file is of a kind, and on the mount with the promises.
+    fn is_on(
+        &self,
+        task: Task,
+        fd: i32,
+        promised: &[Device],
+        is_kind: impl Fn(FileType) -> bool,
+    ) -> io::Result<bool> {
         let place = match task.descriptor(fd) {
             // The call will fail.
             Err(Errno::NOENT) => return Ok(true),
             place => place?,
         };
-        let is_file = matches!(place.kind, FileType::RegularFile | FileType::Directory);
-        Ok(is_file && is_only(promised, place.device))
+        Ok(is_kind(place.kind) && is_only(promised, place.device))
     }
 
     fn is_between_members(&self, task: Task, fd: i32, number: (Device, u64)) -> io::Result<bool> {
@@ -366,14 +391,15 @@ impl Judge {
         first: u32,
         last: u32,
         promised: &[Device],
+        shows_locks: bool,
     ) -> io::Result<bool> {
         for (fd, place) in task.descriptors(first, last)? {
             // The root of a tree has what was inherited open.
             let number = (place.device, place.inode);
             let is_kept_open = self.is_inherited(number) && !self.let_go.contains(&number);
             let is_noticed = match place.kind {
-                FileType::RegularFile | FileType::Directory if is_only(promised, place.device) => {
-                    false
+                FileType::RegularFile if is_only(promised, place.device) => {
+                    shows_locks && task.has_locks_on(number)?
                 }
                 FileType::RegularFile => {
                     let is_same = self.shares_description_with_root(task, fd, number);

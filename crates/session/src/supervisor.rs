@@ -407,8 +407,9 @@ impl CallReceiver {
             }
             _ => {
                 let promised = self.session.commits.promised();
+                let shows_locks = self.session.commits.is_open_outside();
                 if promised.is_empty()
-                    || (self.session.judge().stays_inside(&stopped, &promised)
+                    || (self.session.judge().stays_inside(&stopped, &promised, shows_locks)
                         && self.listener.still_waits(&stopped))
                 {
                     self.listener.pass(&stopped);

@@ -136,7 +136,8 @@ impl FileSystem {
         let displaced = access.append && access.write && inode.lane.was_posted_to();
         let uncached = access.direct || self.options.direct_io || direct || displaced;
         let (behind, writes) = (self.write_behind.as_ref(), access.write);
-        let open = OpenFile::new(&self.shard, behind, inode, opener, uncached, writes);
+        let by = (opener, self.sessions.opened(opener.pid));
+        let open = OpenFile::new(&self.shard, behind, inode, by, uncached, writes);
         let open = Arc::new(open);
         self.descriptors.opened(&opener);
         let opened = Opened {
@@ -343,6 +344,7 @@ impl FileSystem {
     pub(crate) fn close(self: &Arc<Self>, handle: u64) {
         if let Some(open) = self.files.remove(handle) {
             self.descriptors.closed(&open.opener);
+            self.sessions.closed(&open.opened);
             let fs = Arc::clone(self);
             let inode = Arc::clone(&open.inode);
             // Writes posted through the description carry its number until then.

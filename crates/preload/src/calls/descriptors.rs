@@ -137,10 +137,7 @@ fn lock_by_door(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
         libc::F_OFD_SETLK | libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
         _ => return None,
     };
-    // SAFETY: the arguments are the program's.
-    let locked =
-        unsafe { session::on_file(libc::SYS_fcntl, fd, [at_once as usize, argument, 0, 0, 0]) };
-    match locked? as c_int {
+    match session::lock(fd, at_once, argument)? as c_int {
         -1 if command != at_once && is_taken() => None,
         result => Some(result),
     }
