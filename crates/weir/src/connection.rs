@@ -22,13 +22,29 @@ pub fn exists(device: Device) -> bool {
     open(device).is_ok()
 }
 
-/// Aborts the connection: every request under way and every later one fails. Errors: `NotFound` if
-/// there is no such connection, or fusectl is not mounted and this process may not mount it.
-pub fn abort(device: Device) -> io::Result<()> {
-    let connection = open(device)?;
-    let abort = rustix::fs::openat(connection, "abort", OFlags::WRONLY, Mode::empty())?;
-    rustix::io::write(abort, b"1")?;
-    Ok(())
+/// The end of a connection by force. It is this connection's also when the number belongs to another one by now.
+#[derive(Debug)]
+pub struct Abort(OwnedFd);
+
+impl Abort {
+    /// Of the connection of the mount with this device number, which must exist.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such connection, or fusectl is not mounted and this process may not mount it.
+    pub fn of(device: Device) -> io::Result<Abort> {
+        let connection = open(device)?;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        Ok(Abort(rustix::fs::openat(connection, "abort", flags, Mode::empty())?))
+    }
+
+    /// Aborts it: every request under way and every later one fails. Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// Those of write(2).
+    pub fn abort(&self) -> io::Result<()> {
+        rustix::io::write(&self.0, b"1")?;
+        Ok(())
+    }
 }
 
 /// The connection's directory.
@@ -63,6 +79,6 @@ mod tests {
         // Minor numbers have 20 bits.
         let device = Device { major: 0, minor: (1 << 20) + 7 };
         assert!(!exists(device));
-        assert_eq!(abort(device).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(Abort::of(device).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

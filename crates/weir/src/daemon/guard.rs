@@ -8,7 +8,7 @@
 //! connection through fusectl, and the programs get ENOTCONN or ECONNABORTED.
 //!
 //! Owns the child process. The mount's number may be given to another mount once this one has
-//! ended, so the guard is released before that, and looks for the mount in the mount table first.
+//! ended, also at the same place. So the guard opens the connection's file in fusectl while the daemon lives.
 
 #![allow(unsafe_code, reason = "fork(2) and signal masks have no safe form")]
 
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::connection;
+use crate::connection::Abort;
 use crate::mounts::{Device, Mount, MountTable};
 
 /// The signal that the guard gets when the daemon's first thread ends.
@@ -95,17 +95,18 @@ fn watch(daemon: Pid, place: PipeReader) -> io::Result<()> {
         return Ok(());
     }
     let Some((device, mountpoint)) = read_place(place)? else { return Ok(()) };
+    let connection = Abort::of(device)?;
+    // Otherwise the daemon may have died before, and another mount have the number by now.
+    let ours = |mount: &Mount| {
+        mount.is_weir() && mount.device == device && mount.mount_point == mountpoint
+    };
+    if rustix::process::getppid() != Some(daemon) || !MountTable::read()?.iter().any(ours) {
+        return Ok(());
+    }
     let mut signal = 0;
     // SAFETY: the set is initialised and the result has a place to go.
     while unsafe { libc::sigwait(&raw const death, &raw mut signal) } != 0 || signal != DEATH {}
-    let mounted = MountTable::read()?;
-    let ours = |mount: &&Mount| {
-        mount.is_weir() && mount.device == device && mount.mount_point == mountpoint
-    };
-    if mounted.iter().any(|mount| ours(&mount)) {
-        connection::abort(device)?;
-    }
-    Ok(())
+    connection.abort()
 }
 
 /// Blocks every signal that can be blocked: a signal that ends the daemon does not end its guard. Returns the

@@ -19,7 +19,7 @@ use weir_shard::Shard;
 use super::account::Account;
 use super::guard::Guard;
 use super::unwritten;
-use crate::connection;
+use crate::connection::{self, Abort};
 use crate::control::protocol::{Reply, Request};
 use crate::control::server::Responder;
 use crate::mounts::{Device, Mount, MountTable};
@@ -642,13 +642,14 @@ impl Lifecycle {
     ///
     /// Only while the mount exists: its device number may belong to another mount afterwards.
     fn cut_off(&self) {
+        let connection = Abort::of(self.place.device);
         match self.unmount(How::Detach) {
             Ok(()) | Err(UnmountError::NotMounted) => {}
             Err(error) => tracing::error!("cannot unmount: {error}"),
         }
         // If that fails, programs can write until this process has ended: writes after the last sync are lost,
         // as in a crash.
-        if let Err(error) = connection::abort(self.place.device) {
+        if let Err(error) = connection.and_then(|connection| connection.abort()) {
             tracing::debug!("cannot cut off programs that still use the mount: {error}");
         }
     }
