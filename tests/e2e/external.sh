@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways group promises synchronous outsiders locks no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
+# cases: ways group promises synchronous outsiders shown locks no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
@@ -146,7 +146,7 @@ ways)
         local_server | tcp*) expected=1 ;; # Its first calls can be noticed.
         esac
         case $way in
-        tcp_received* | tcp_to_a_member_that*) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
+        tcp_received* | tcp_to_a_member_that* | tcp_connected*) peer=("$(cat "$WORK/port"):$WORK/socket") ;;
         esac
         within=()
         case $way in
@@ -156,7 +156,7 @@ ways)
         add_to_an_event_passed_out) least=4 ;; # The message that passes it out, and each of three uses.
         write_to_a_pipe_that_was_passed_out) least=3 ;; # The same of two.
         tcp_inherited*) ;;
-        tcp_to_a_member_that*) least=3 ;; # Listening, the message, and the use.
+        tcp_to_a_member_that* | tcp_connected*) least=3 ;; # Listening, the message or the end of the connection, and the use.
         tcp*) least=2 ;; # Listening or connecting, and the use.
         esac
         rm -rf "$WORK/outside"/*
@@ -372,17 +372,59 @@ outsiders)
         rm -rf "${SRC:?}"/*
     done
     ;;
+shown)
+    # A read that began before something was promised, and ends after what follows that was changed, waits for the promise.
+    need_command mkfs.ext4
+    start_disk hdd 512M ext4
+    mkfifo "$WORK/to"
+    shown=
+    for _ in {1..3}; do
+        mount "$DISK_DEVICE" "$SRC"
+        head -c 64M /dev/zero >"$SRC/other"
+        rm -f "$SRC/file"
+        sync -f "$SRC"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M --allow-other 2>>"$DAEMON_LOG"
+        external -- python3 "$SUPPORT/shown.py" change "$MNT/file" "$MNT/other" <"$WORK/to" 2>"$WORK/said" &
+        runner=$!
+        timeout -s KILL 60 python3 "$SUPPORT/shown.py" look "$MNT/other" "$WEIR_PID" >"$WORK/to" 2>"$WORK/shown" || fail "$(cat "$WORK/shown" "$WORK/said")"
+        wait "$runner" || true
+        wait "$WEIR_PID" 2>/dev/null || true
+        umount -l "$MNT"
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        kept=$(cat "$SRC/file" 2>/dev/null || true)
+        kept=$((10#${kept:-0}))
+        number=$(cat "$WORK/shown")
+        [ "$kept" -ge "$number" ] || fail "what follows $number was shown, and $kept was kept"
+        shown="$shown $number"
+        umount_soon "$SRC"
+    done
+    # Free space is told of, too.
+    mount "$DISK_DEVICE" "$SRC"
+    rm -f "$SRC/file" "$SRC/other"
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size 16M --allow-other 2>>"$DAEMON_LOG"
+    external -- python3 "$SUPPORT/shown.py" fill "$MNT/file" "$MNT/other" <"$WORK/to" 2>"$WORK/said" &
+    runner=$!
+    timeout -s KILL 60 python3 "$SUPPORT/shown.py" space "$MNT" "$WEIR_PID" >"$WORK/to" || fail "no space was taken: $(cat "$WORK/said")"
+    wait "$runner" || true
+    wait "$WEIR_PID" 2>/dev/null || true
+    umount -l "$MNT"
+    "$WEIR" recover "$SRC" >"$WORK/recovered"
+    expect_equal "what was promised before space was taken" "$(cat "$SRC/file")" 00000000000000000001
+    umount_soon "$SRC"
+    stop_disk
+    counts "shown at page$shown"
+    ;;
 locks)
     # Somebody outside waits for a lock that a member has, gets it, and kills the daemon at once: what the member synced before is there.
     mkfifo "$WORK/to"
     for how in lockf flock lockf-close flock-close lockf-end flock-end flock-directory flock-directory-close; do
         rm -f "$WORK/locked" "$WORK/waits" "$SRC/file"
         mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-        external -- python3 "$LEAVING" lock "$how" "$MNT/file" >"$WORK/locked" 2>"$WORK/said" <"$WORK/to" &
+        external -- python3 "$SUPPORT/shown.py" lock "$how" "$MNT/file" >"$WORK/locked" 2>"$WORK/said" <"$WORK/to" &
         runner=$!
         exec 8>"$WORK/to"
         soon filled "$WORK/locked" || fail "$how: $(cat "$WORK/said")"
-        timeout -s KILL 30 python3 "$LEAVING" wait-for-lock "$how" "$MNT/file" "$WEIR_PID" >"$WORK/waits" &
+        timeout -s KILL 30 python3 "$SUPPORT/shown.py" wait-for-lock "$how" "$MNT/file" "$WEIR_PID" >"$WORK/waits" &
         waiter=$!
         soon filled "$WORK/waits" || fail "$how: nobody waits"
         sleep 0.1

@@ -12,7 +12,7 @@ use crate::listings::{Position, Reader};
 use crate::ops::names::{Found, Place};
 use crate::ops::open::Opened;
 use crate::reply::{Answers, Reply};
-use crate::sessions::{Kind, Pending, Verdict};
+use crate::sessions::{Kind, Pending, Shown, Verdict};
 use crate::transport::WRITE_BYTES_MAX;
 use crate::transport::wire::answer::{self, Body, Names, NamesAndAttributes, Valid};
 use crate::transport::wire::request::{CopyAnswer, Operation, Request};
@@ -48,7 +48,12 @@ fn in_session(
         }
         posted.are_applied();
     }
-    match fs.sessions.judge(request.header.caller.pid, || kind_of(&operation)) {
+    let (verdict, shown) = fs.sessions.judge(request.header.caller.pid, || kind_of(&operation));
+    if let Some(shown) = shown {
+        let fs = Arc::clone(fs);
+        reply = reply.through(|to| Arc::new(AfterPromises { fs, shown, to }));
+    }
+    match verdict {
         Verdict::Nothing => {}
         Verdict::Promise(session) => {
             session.promise();
@@ -67,18 +72,6 @@ fn in_session(
             let fs = Arc::clone(fs);
             reply = reply.through(|to| Arc::new(AfterCommit { fs, to }));
         }
-        Verdict::Waits(pending) => {
-            let (kept, of) = (request.keep(), Arc::clone(fs));
-            return fs.commit(move |committed| {
-                if let Err(errno) = committed {
-                    return reply.send(Err(errno));
-                }
-                pending.iter().for_each(Pending::is_durable);
-                // It was parsed before. Until it is looked at again, nothing more is promised.
-                dispatch(&of, &kept.request(), reply);
-                drop(pending);
-            });
-        }
     }
     Call { fs, request, reply }.run(operation);
 }
@@ -96,6 +89,36 @@ impl Answers for AfterCommit {
             return to.answer(slot, unique, result);
         }
         self.fs.commit(move |committed| {
+            to.answer(slot, unique, committed.and(result));
+        });
+    }
+
+    fn done(&self, slot: u32, unique: u64) {
+        self.to.done(slot, unique);
+    }
+}
+
+/// Gives answers to who is outside a session on when what was promised there is durable: the promises are looked at when the answer is ready, since it may
+/// show what was changed after them.
+struct AfterPromises {
+    fs: Arc<FileSystem>,
+    shown: Shown,
+    to: Arc<dyn Answers>,
+}
+
+impl Answers for AfterPromises {
+    fn answer(&self, slot: u32, unique: u64, result: Result<Body, Errno>) {
+        let pending = self.shown.pending();
+        if pending.is_empty() {
+            return self.to.answer(slot, unique, result);
+        }
+        let to = Arc::clone(&self.to);
+        self.fs.commit(move |committed| {
+            if committed.is_ok() {
+                pending.iter().for_each(Pending::is_durable);
+            }
+            // Until here nothing more was promised.
+            drop(pending);
             to.answer(slot, unique, committed.and(result));
         });
     }
@@ -334,7 +357,8 @@ fn kind_of(operation: &Operation<'_>) -> Kind {
         | Operation::GetXattr { .. }
         | Operation::ListXattrs { .. }
         | Operation::List { .. }
-        | Operation::Seek { .. } => Kind::Look,
+        | Operation::Seek { .. }
+        | Operation::Statfs => Kind::Look,
         Operation::Open { flags } if flags & libc::O_TRUNC != 0 => Kind::Change,
         Operation::Open { .. } => Kind::Look,
         Operation::SetAttributes(_)
@@ -358,7 +382,6 @@ fn kind_of(operation: &Operation<'_>) -> Kind {
         Operation::Sync { .. } => Kind::Sync,
         Operation::Forget { .. }
         | Operation::ForgetMany(_)
-        | Operation::Statfs
         | Operation::Release { .. }
         | Operation::Flush { .. }
         | Operation::OpenDirectory

@@ -79,8 +79,16 @@ pub(crate) enum Verdict {
     },
     /// A change that is to be durable before it is answered.
     Commits,
-    /// It waits until this is durable.
-    Waits(Vec<Pending>),
+}
+
+/// Sessions of others, of which an answer may show what was changed after a promise.
+pub(crate) struct Shown(Vec<Arc<Session>>);
+
+impl Shown {
+    /// What must be durable before the answer is given, which is ready.
+    pub(crate) fn pending(&self) -> Vec<Pending> {
+        self.0.iter().filter_map(Session::pending).collect()
+    }
 }
 
 /// What was promised to a session, and is not durable. As long as this exists, syncs in the session are done instead of promised, so that the
@@ -310,14 +318,19 @@ impl Sessions {
         (!unapplied.is_empty()).then_some(Unapplied(unapplied))
     }
 
-    /// What the sessions mean for a request of `thread`, a number of the daemon's PID namespace, or 0. `kind` is asked for if there are any.
-    pub(crate) fn judge(&self, thread: u32, kind: impl FnOnce() -> Kind) -> Verdict {
+    /// What the sessions mean for a request of `thread`, a number of the daemon's PID namespace, or 0; and whose promises its answer may show. `kind` is
+    /// asked for if there are any.
+    pub(crate) fn judge(
+        &self,
+        thread: u32,
+        kind: impl FnOnce() -> Kind,
+    ) -> (Verdict, Option<Shown>) {
         if !self.are_there.load(Ordering::SeqCst) {
-            return Verdict::Nothing;
+            return (Verdict::Nothing, None);
         }
         let kind = kind();
         if kind == Kind::Other {
-            return Verdict::Nothing;
+            return (Verdict::Nothing, None);
         }
         let all = self.all();
         let counts = |all: &[Arc<Session>]| {
@@ -329,7 +342,7 @@ impl Sessions {
         // The kernel itself writes pages back that were changed by mappings; whose they are is not known.
         if matches!(kind, Kind::Write { written_back: true, .. }) {
             all.iter().for_each(|session| session.promises.note_change());
-            return Verdict::counts(counts(&all));
+            return (Verdict::counts(counts(&all)), None);
         }
         let standing = self.standing(thread);
         match &standing {
@@ -337,34 +350,29 @@ impl Sessions {
             None if is_change => all.iter().for_each(|session| session.promises.note_change()),
             _ => {}
         }
+        // Of a write nothing is seen.
+        let shown = |of: Vec<Arc<Session>>| {
+            (matches!(kind, Kind::Look | Kind::Change) && !of.is_empty()).then_some(Shown(of))
+        };
         match standing {
-            Some(Standing::Exempt) => Verdict::Nothing,
-            Some(Standing::Member(session)) if kind == Kind::Sync => {
-                match session.promises.is_waited_for() {
-                    true => Verdict::Nothing,
-                    false => Verdict::Promise(session),
-                }
-            }
+            Some(Standing::Exempt) => (Verdict::Nothing, None),
             Some(Standing::Member(session)) => {
+                let is_waited_for = session.promises.is_waited_for();
+                let counts = syncs || is_change && session.every_change;
                 // What was promised to other sessions is not this one's.
                 let others = all.iter().filter(|other| !Arc::ptr_eq(other, &session));
-                let waits = Verdict::waits(kind, others);
-                match waits {
-                    Verdict::Nothing if syncs || is_change && session.every_change => {
-                        match session.promises.is_waited_for() {
-                            true => Verdict::Commits,
-                            false => Verdict::Counts { sessions: vec![session], is_members: true },
-                        }
-                    }
-                    verdict => verdict,
-                }
+                let others = others.map(Arc::clone).collect();
+                let verdict = match kind {
+                    Kind::Sync if is_waited_for => Verdict::Nothing,
+                    Kind::Sync => Verdict::Promise(session),
+                    _ if counts && is_waited_for => Verdict::Commits,
+                    _ if counts => Verdict::Counts { sessions: vec![session], is_members: true },
+                    _ => Verdict::Nothing,
+                };
+                (verdict, shown(others))
             }
-            standing => match Verdict::waits(kind, all.iter()) {
-                Verdict::Nothing if is_change && standing.is_none() => {
-                    Verdict::counts(counts(&all))
-                }
-                verdict => verdict,
-            },
+            None if is_change => (Verdict::counts(counts(&all)), shown(all)),
+            _ => (Verdict::Nothing, shown(all)),
         }
     }
 
@@ -414,16 +422,6 @@ impl Verdict {
             true => Verdict::Nothing,
             false => Verdict::Counts { sessions, is_members: false },
         }
-    }
-
-    /// A process that is not a member waits until what was promised is durable, before it is answered.
-    fn waits<'a>(kind: Kind, sessions: impl Iterator<Item = &'a Arc<Session>>) -> Verdict {
-        // Of a write nothing is seen.
-        if !matches!(kind, Kind::Look | Kind::Change) {
-            return Verdict::Nothing;
-        }
-        let pending = sessions.filter_map(Session::pending).collect::<Vec<_>>();
-        if pending.is_empty() { Verdict::Nothing } else { Verdict::Waits(pending) }
     }
 }
 
@@ -493,6 +491,15 @@ mod tests {
         Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().unwrap()
     }
 
+    fn verdict(sessions: &Sessions, thread: u32, kind: Kind) -> Verdict {
+        sessions.judge(thread, || kind).0
+    }
+
+    /// What must be durable before the answer to a look is given.
+    fn pending(sessions: &Sessions, thread: u32, kind: Kind) -> Vec<Pending> {
+        sessions.judge(thread, || kind).1.map(|shown| shown.pending()).unwrap_or_default()
+    }
+
     fn end(mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -501,10 +508,10 @@ mod tests {
     #[test]
     fn without_a_session_nothing_is_asked() {
         let sessions = Sessions::default();
-        assert!(matches!(sessions.judge(1, || Kind::Sync), Verdict::Nothing));
+        assert!(matches!(sessions.judge(1, || Kind::Sync), (Verdict::Nothing, None)));
         let (session, _memory) = sessions.add(1, false, None).unwrap();
         sessions.remove(&session);
-        assert!(matches!(sessions.judge(2, || Kind::Sync), Verdict::Nothing));
+        assert!(matches!(sessions.judge(2, || Kind::Sync), (Verdict::Nothing, None)));
     }
 
     #[test]
@@ -514,34 +521,33 @@ mod tests {
         let sessions = Sessions::default();
         let (session, _memory) = sessions.add(supervisor, false, None).unwrap();
         assert!(matches!(sessions.standing(supervisor), Some(Standing::Exempt)));
-        let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
+        let Verdict::Promise(of) = verdict(&sessions, member.id(), Kind::Sync) else { panic!() };
         assert!(Arc::ptr_eq(&of, &session));
         assert!(sessions.may_use_lane(outsider, false) && sessions.may_use_lane(member.id(), true));
         assert!(!sessions.may_use_lane(member.id(), false), "its posts have no place in the order");
-        assert!(matches!(sessions.judge(outsider, || Kind::Change), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, outsider, Kind::Change), Verdict::Nothing));
         assert!(!session.promises.has_changes());
         session.promise();
-        assert!(matches!(sessions.judge(member.id(), || Kind::Look), Verdict::Nothing));
-        assert!(matches!(sessions.judge(member.id(), || Kind::Change), Verdict::Nothing));
-        assert!(matches!(sessions.judge(outsider, || Kind::Sync), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, member.id(), Kind::Look), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, member.id(), Kind::Change), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, outsider, Kind::Sync), Verdict::Nothing));
         for thread in [outsider, 0] {
-            let Verdict::Waits(pending) = sessions.judge(thread, || Kind::Look) else { panic!() };
-            assert_eq!(pending.len(), 1);
-            assert!(matches!(sessions.judge(thread, || Kind::Change), Verdict::Waits(_)));
+            assert_eq!(pending(&sessions, thread, Kind::Look).len(), 1);
+            assert_eq!(pending(&sessions, thread, Kind::Change).len(), 1);
         }
         assert!(session.promises.has_changes());
-        let Verdict::Waits(pending) = sessions.judge(outsider, || Kind::Look) else { panic!() };
+        let waited_for = pending(&sessions, outsider, Kind::Look);
         // Nothing more is promised.
-        assert!(matches!(sessions.judge(member.id(), || Kind::Sync), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, member.id(), Kind::Sync), Verdict::Nothing));
         // What is promised while the commit is under way is not covered.
         session.promise();
-        pending[0].is_durable();
-        drop(pending);
-        let Verdict::Waits(pending) = sessions.judge(outsider, || Kind::Look) else { panic!() };
-        pending[0].is_durable();
-        drop(pending);
-        assert!(matches!(sessions.judge(outsider, || Kind::Look), Verdict::Nothing));
-        assert!(matches!(sessions.judge(member.id(), || Kind::Sync), Verdict::Promise(_)));
+        waited_for[0].is_durable();
+        drop(waited_for);
+        let waited_for = pending(&sessions, outsider, Kind::Look);
+        waited_for[0].is_durable();
+        drop(waited_for);
+        assert!(matches!(verdict(&sessions, outsider, Kind::Look), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, member.id(), Kind::Sync), Verdict::Promise(_)));
         end(member);
     }
 
@@ -572,23 +578,24 @@ mod tests {
         let sessions = Sessions::default();
         let (session, _memory) = sessions.add(std::process::id(), true, None).unwrap();
         let Verdict::Counts { sessions: counting, is_members: true } =
-            sessions.judge(member.id(), || Kind::Change)
+            verdict(&sessions, member.id(), Kind::Change)
         else {
             panic!()
         };
         assert!(Arc::ptr_eq(&counting[0], &session));
-        assert!(matches!(sessions.judge(member.id(), || Kind::Look), Verdict::Nothing));
-        assert!(matches!(sessions.judge(1, || Kind::Change), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, member.id(), Kind::Look), Verdict::Nothing));
+        assert!(matches!(verdict(&sessions, 1, Kind::Change), Verdict::Nothing));
         session.promise();
-        let Verdict::Waits(pending) = sessions.judge(1, || Kind::Look) else { panic!() };
-        assert!(matches!(sessions.judge(member.id(), || Kind::Change), Verdict::Commits));
-        pending[0].is_durable();
-        drop(pending);
-        let by_member = sessions.judge(member.id(), || Kind::Change);
+        let waited_for = pending(&sessions, 1, Kind::Look);
+        assert!(matches!(verdict(&sessions, member.id(), Kind::Change), Verdict::Commits));
+        waited_for[0].is_durable();
+        drop(waited_for);
+        let by_member = verdict(&sessions, member.id(), Kind::Change);
         assert!(matches!(by_member, Verdict::Counts { is_members: true, .. }));
         // Whose it is cannot be found out: it is counted, and a sync of it is done.
         let kind = || Kind::Write { written_back: false, syncs: true };
-        assert!(matches!(sessions.judge(0, kind), Verdict::Counts { is_members: false, .. }));
+        let (verdict, _) = sessions.judge(0, kind);
+        assert!(matches!(verdict, Verdict::Counts { is_members: false, .. }));
         end(member);
     }
 
@@ -602,7 +609,7 @@ mod tests {
         assert!(sessions.join(std::process::id(), "another").is_none());
         let joined = sessions.join(std::process::id(), "secret").unwrap();
         assert!(Arc::ptr_eq(&joined, &session));
-        let Verdict::Promise(of) = sessions.judge(member.id(), || Kind::Sync) else { panic!() };
+        let Verdict::Promise(of) = verdict(&sessions, member.id(), Kind::Sync) else { panic!() };
         assert!(Arc::ptr_eq(&of, &session));
         assert!(matches!(sessions.standing(std::process::id()), Some(Standing::Exempt)));
         sessions.leave(std::process::id(), &session);

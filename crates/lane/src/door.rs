@@ -51,6 +51,8 @@ struct Shared {
     syncs: AtomicU64,
     /// How often the supervisor has come to trust fewer descriptors.
     distrusts: AtomicU64,
+    /// How often a member has taken the other end from a socket.
+    disconnections: AtomicU64,
 }
 
 #[repr(C)]
@@ -160,9 +162,19 @@ impl Page {
         self.shared().distrusts.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often that was said: what the supervisor has answered before may not be so any more.
+    /// How often that was said.
     pub fn distrusts(&self) -> u64 {
         self.shared().distrusts.load(Ordering::SeqCst)
+    }
+
+    /// A member takes the other end from a socket, which may get another one.
+    pub fn disconnected(&self) {
+        self.shared().disconnections.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Changes whenever what the supervisor has said of pipes and sockets may not be so any more.
+    pub fn changes(&self) -> u64 {
+        self.distrusts().wrapping_add(self.shared().disconnections.load(Ordering::SeqCst))
     }
 
     /// Counts a sync of a member that was a commit.
@@ -215,7 +227,8 @@ mod tests {
         }
         assert_eq!(member.mounts(), MOUNTS_MAX);
         supervisor.distrust();
-        assert_eq!(member.distrusts(), 1);
+        supervisor.disconnected();
+        assert_eq!((member.distrusts(), member.changes()), (1, 2));
         assert!(!member.is_closed());
         let (number, path) = member.place(3).unwrap();
         assert_eq!((number, &path[..5]), (7, &b"/mnt\0"[..]));

@@ -235,7 +235,7 @@ fn way(fd: c_int) -> Way {
 /// What the supervisor has said of pipes and sockets, each with its number: in the first bits [`OUTSIDE`], or how often it had come to trust fewer
 /// when it said that they are inside.
 static SAID: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-/// It leads outside, and always will.
+/// It leads outside, and always will. After as many changes nothing inside is remembered any more.
 const OUTSIDE: u64 = 0x7fff;
 const SAID_SHIFT: u32 = 48;
 
@@ -243,16 +243,22 @@ impl Session {
     /// Whether what is written to a pipe or socket stays inside.
     fn is_inside(&self, fd: c_int, place: sys::Place) -> bool {
         // First: what it says is not older.
-        let now = self.page.distrusts().min(OUTSIDE - 1);
+        let now = self.page.changes();
+        let keeps = now < OUTSIDE;
         let said = |what: u64| place.number() | (what + 1) << SAID_SHIFT;
         let kept = &SAID[place.number() as usize % SAID.len()];
         let before = kept.load(Ordering::Relaxed);
-        if before == said(OUTSIDE) || before == said(now) {
-            return before == said(now);
+        if before == said(OUTSIDE) {
+            return false;
+        }
+        if keeps && before == said(now) {
+            return true;
         }
         match sys::ask_supervisor(ASK, [ASK_OUTSIDE, fd as u64]) {
             Ok(0) => {
-                kept.store(said(now), Ordering::Relaxed);
+                if keeps {
+                    kept.store(said(now), Ordering::Relaxed);
+                }
                 true
             }
             Ok(1) => {

@@ -42,6 +42,8 @@ pub(crate) enum Call {
     Moves { from: i32, into: i32 },
     /// sendmsg(2) and sendmmsg(2): the message may carry descriptors. Where its header is; `None`: several messages.
     Message { fd: i32, header: Option<u64> },
+    /// connect(2): where the address is.
+    Connects { fd: i32, address: u64 },
     /// listen(2): from now on the kernel names the caller as the peer of those who connect (SO_PEERCRED, unix(7)).
     Listens { fd: i32 },
     /// recvmsg(2) and recvmmsg(2): a message may bring descriptors. The header as above.
@@ -103,6 +105,7 @@ impl Call {
             Call::Names { .. } => "changing names or attributes",
             Call::Opens { .. } => "making or cutting a file",
             Call::Signal { .. } => "signalling",
+            Call::Connects { .. } => "connecting",
             Call::Listens { .. } => "listening",
             Call::Foreign { number } | Call::Unknown { number } => {
                 return format!("system call {number}").into();
@@ -138,7 +141,6 @@ impl Call {
             | libc::SYS_sendfile
             | libc::SYS_sendto
             | libc::SYS_shutdown
-            | libc::SYS_connect
             | libc::SYS_bind
             | libc::SYS_setsockopt
             | libc::SYS_ftruncate
@@ -148,6 +150,7 @@ impl Call {
             | libc::SYS_fsetxattr
             | libc::SYS_fremovexattr
             | libc::SYS_vmsplice => Call::Output { fd: fd(0) },
+            libc::SYS_connect => Call::Connects { fd: fd(0), address: arguments[1] },
             libc::SYS_listen => Call::Listens { fd: fd(0) },
             libc::SYS_fcntl if SIGNALS.contains(&(arguments[1] as u32)) => Call::Owner,
             libc::SYS_flock | libc::SYS_fcntl => Call::Locks { fd: fd(0) },

@@ -258,6 +258,11 @@ impl Commits {
         self.lock().door.page.distrust();
     }
 
+    /// A socket that was inside may be connected to somebody outside next.
+    pub(crate) fn disconnected(&self) {
+        self.lock().door.page.disconnected();
+    }
+
     /// The memory that a member asks for ([`weir_lane::door::ASK`]).
     pub(crate) fn memory_for_member(&self, asked: u64) -> Option<Arc<OwnedFd>> {
         let state = self.lock();

@@ -205,6 +205,14 @@ impl Judge {
         }
     }
 
+    /// Whether a call takes a socket's other end away, so that it may get another one (connect(2), AF_UNSPEC).
+    pub(crate) fn disconnects(&self, stopped: &Stopped) -> bool {
+        let Call::Connects { address, .. } = stopped.call else { return false };
+        let mut family = [0; 2];
+        Task(stopped.thread).read_memory(address, &mut family).is_err()
+            || i32::from(u16::from_ne_bytes(family)) == libc::AF_UNSPEC
+    }
+
     fn is_own_socket(&self, task: Task, fd: i32) -> bool {
         task.descriptor(fd).is_ok_and(|place| {
             let number = (place.device, place.inode);
@@ -260,7 +268,10 @@ impl Judge {
             // Answered by the supervisor.
             Call::Pipe { .. } | Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => true,
             Call::Receives { .. } | Call::Takes => true,
-            Call::Output { fd } | Call::Message { fd, .. } | Call::Listens { fd } => inside(fd)?,
+            Call::Output { fd }
+            | Call::Message { fd, .. }
+            | Call::Connects { fd, .. }
+            | Call::Listens { fd } => inside(fd)?,
             // A directory is opened without the daemon's knowledge.
             Call::Locks { fd } => {
                 !shows_locks && self.is_on(task, fd, promised, FileType::is_file)?

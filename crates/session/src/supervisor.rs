@@ -366,6 +366,9 @@ impl CallReceiver {
         if trusts_less {
             self.session.commits.distrust();
         }
+        if self.session.judge().disconnects(&stopped) {
+            self.session.commits.disconnected();
+        }
         match stopped.call {
             Call::Sync { fd } => self.sync(&stopped, fd),
             Call::SyncFileSystem { fd } => {

@@ -6,8 +6,6 @@
     leaving.py by-door DIRECTORY                changes and syncs files 1000 times in DIRECTORY, which nobody outside can notice
     leaving.py results FILE promised|not        prints the results of calls that a session may treat otherwise than the kernel
     leaving.py answer FILE                      syncs FILE 100 times, and prints something after each sync
-    leaving.py lock HOW FILE                    locks FILE, prints a line, and when it gets one writes and syncs FILE, and gives the lock back
-    leaving.py wait-for-lock HOW FILE PROCESS   prints a line, waits for the lock, and kills the process
     leaving.py sync-on FILE                     as count, without printing
     leaving.py observe OUT COMMAND...           runs COMMAND, and keeps its last whole line in OUT, as an observer outside would see it
     leaving.py way NAME MOUNT OUTSIDE [PEER]    changes and syncs a file on MOUNT, and then does one thing, by name
@@ -325,42 +323,6 @@ class Ways:
         return [socket.socket(fileno=int(number)) for number in os.environ["INHERITED"].split()]
 
 
-def lock_by(how, fd):
-    if how.startswith("flock"):
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    else:
-        fcntl.lockf(fd, fcntl.LOCK_EX)
-
-
-def lock(how, path):
-    """`how`: by which call, and how the lock is given back; of the file, or for flock also of its directory."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    locked = os.open(os.path.dirname(path), os.O_RDONLY) if "directory" in how else fd
-    if locked == fd and "close" in how:
-        locked = os.open(path, os.O_RDWR)
-    lock_by(how, locked)
-    print(flush=True)
-    sys.stdin.readline()
-    os.pwrite(fd, b"written", 0)
-    os.fsync(fd)
-    if "close" in how:
-        os.close(locked)
-    elif "end" in how:
-        os._exit(0)
-    elif how.startswith("flock"):
-        fcntl.flock(locked, fcntl.LOCK_UN)
-    else:
-        fcntl.lockf(locked, fcntl.LOCK_UN)
-    sys.stdin.readline()
-
-
-def wait_for_lock(how, path, process):
-    fd = os.open(os.path.dirname(path) if "directory" in how else path, os.O_RDONLY if "directory" in how else os.O_RDWR)
-    print(flush=True)
-    lock_by(how, fd)
-    os.kill(int(process), signal.SIGKILL)
-
-
 def submit(fd, how, opcode=1, event=None):
     """One request of asynchronous I/O (io_submit(2)): by libaio's function, which `weir run` has, or by the system call."""
     context = ctypes.c_ulong()
@@ -409,6 +371,20 @@ def raw_system_call(self):
 @outside
 def write_to_file_outside(self):
     os.write(self.elsewhere, b"x")
+
+
+@outside
+def tcp_connected_to_another_program_again(self):
+    client = self.listen_and_connect()
+    accepted, _ = self.server.accept()
+    self.sync()
+    client.send(b"inside")
+    # This waits, and after it nothing is promised.
+    address = struct.pack("=H14x", socket.AF_UNSPEC)
+    assert libc.connect(client.fileno(), address, len(address)) == 0
+    client.connect(("127.0.0.1", self.tcp.getpeername()[1]))
+    self.sync()
+    client.send(b"outside")
 
 
 @outside
@@ -960,10 +936,6 @@ def main():
         by_door(*rest)
     elif what == "results":
         results(*rest)
-    elif what == "lock":
-        lock(*rest)
-    elif what == "wait-for-lock":
-        wait_for_lock(*rest)
     elif what == "answer":
         answer(*rest)
     elif what == "change":
