@@ -4,8 +4,8 @@
 # something leaves a program waits for one commit, and what stays inside for none. A commit that fails kills the session.
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
-# power is cut 50 times. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways group promises synchronous outsiders shown locks no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status broken-output broken-order broken-status
+# power is cut 50 times, and each is run while the log fails. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
+# cases: ways group promises synchronous outsiders shown locks no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
@@ -17,7 +17,7 @@ weir_only
 LEAVING="$REPO/tests/e2e/support/leaving.py"
 OBSERVED="$REPO/tests/e2e/support/observed.py"
 COMMIT=(--order all --commit 5m)
-LOG_SIZE=16M
+LOG=(--log-size 16M)
 
 external() {
     timeout -s KILL 60 "$WEIR" run --sync external "$@"
@@ -70,7 +70,7 @@ watch() {
         sync "$SRC/data"
     fi
     rm -f "$WORK/seen"
-    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" --log-size "$LOG_SIZE" --allow-other 2>>"$DAEMON_LOG"
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}" "${LOG[@]}" --allow-other 2>>"$DAEMON_LOG"
     python3 "$OBSERVED" observe "$load" "$MNT/data" "$WORK/seen" "$@" 2>"$WORK/said" &
     observer=$!
     soon filled_or_ended "$WORK/seen" "$observer" || fail "$load: the observer sees nothing"
@@ -876,6 +876,31 @@ script | pipe | keys | redis | postgres | mariadb | status)
     done
     counts "$rounds kills, $seen_all numbers seen"
     ;;
+failed-log)
+    # The log cannot be written any more, in the middle of each load: nothing that was not durable by then has left, and the session ends.
+    mkdir "$WORK/memory"
+    seen=
+    for load in script pipe keys redis postgres mariadb status; do
+        for _ in $(seq "${WEIR_ROUNDS:-2}"); do
+            mount -t tmpfs -o size=192M none "$WORK/memory"
+            truncate -s 512M "$WORK/memory/image"
+            loop=$(losetup --find --show "$WORK/memory/image")
+            LOG=(--log "$loop")
+            watch "$load" timeout -s KILL 60 "$WEIR" run --sync external --
+            # What the log has been written to stays; it gets no more.
+            head -c 192M /dev/zero >"$WORK/memory/ballast" 2>/dev/null || true
+            soon ended "$observer" || fail "$load: the session goes on"
+            kill_daemon
+            rm "$WORK/memory/ballast"
+            recover_and_check "$load" || fail "$SUM"
+            seen="$seen $load $SUM"
+            rm -rf "$SRC/.weir"
+            losetup -d "$loop"
+            umount_soon "$WORK/memory"
+        done
+    done
+    counts "seen and kept:$seen"
+    ;;
 *-cut)
     load=${1%-cut}
     rounds=${WEIR_ROUNDS:-50}
@@ -901,7 +926,7 @@ broken-output)
     # So that a kill loses little, and not all.
     COMMIT=(--order all --commit 100ms)
     # So that MariaDB does not wait for room in the log: what was seen before such a wait is durable after it.
-    LOG_SIZE=256M
+    LOG=(--log-size 256M)
     cc -shared -fPIC -o "$WORK/no_sync.so" "$SUPPORT/no_sync.c"
     for load in script pipe keys redis postgres mariadb status; do
         found "$load" env "LD_PRELOAD=$WORK/no_sync.so"
