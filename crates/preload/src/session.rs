@@ -232,8 +232,8 @@ fn way(fd: c_int) -> Way {
     }
 }
 
-/// What the supervisor has said of pipes and sockets, each with its number: in the first bits [`OUTSIDE`], or how often it had come to trust fewer
-/// when it said that they are inside.
+/// What the supervisor has said of pipes and sockets, each with its number: in the first bits [`OUTSIDE`], or the page's changes when it said that
+/// they are inside.
 static SAID: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 /// It leads outside, and always will. After as many changes nothing inside is remembered any more.
 const OUTSIDE: u64 = 0x7fff;
