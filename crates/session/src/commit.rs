@@ -6,6 +6,9 @@
 //! Invariants:
 //! - a commit covers the promises that were counted when it began, and no others;
 //! - after a commit has failed no call goes on.
+//!
+//! While a promise is not durable, calls are judged, which takes time. When that was as long as a commit takes, there is one: so at most as
+//! much is spent on judging as on commits.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,6 +30,8 @@ use crate::task::Device;
 const INTERVAL: Duration = Duration::from_millis(4500);
 /// How often the counts are looked at without a stopped call.
 const LOOK: Duration = Duration::from_millis(500);
+/// What the first commit is expected to take.
+const COMMIT_TAKES: Duration = Duration::from_millis(5);
 /// What members do that wait for commits of their own.
 const BY_MEMBERS: &str = "writing or sending";
 /// Longest wait that is told apart from longer ones, in microseconds.
@@ -55,6 +60,10 @@ struct State {
     /// Somebody waits for everything to be durable.
     is_wanted: bool,
     oldest: Option<Instant>,
+    /// What judging calls has taken since the last commit began.
+    judging: Duration,
+    /// What a commit takes, by those that were.
+    commit_takes: Duration,
     has_failed: bool,
     counts: Counts,
 }
@@ -117,6 +126,7 @@ impl State {
         });
         if mounts.is_empty() {
             *oldest = None;
+            self.judging = Duration::ZERO;
         }
     }
 
@@ -166,6 +176,8 @@ pub struct Counts {
     pub syncs_committed: u64,
     /// Commits that output waited for.
     pub commits_for_output: u64,
+    /// Commits because it took as long to judge whether calls leave.
+    pub commits_for_judging: u64,
     /// Commits after 5 s without output.
     pub commits_by_time: u64,
     /// Commits because the program ended.
@@ -184,6 +196,7 @@ impl Counts {
             promises: 0,
             syncs_committed: 0,
             commits_for_output: 0,
+            commits_for_judging: 0,
             commits_by_time: 0,
             commits_at_end: 0,
             waits_us,
@@ -208,6 +221,8 @@ impl Commits {
             waiting: Vec::new(),
             is_wanted: false,
             oldest: None,
+            judging: Duration::ZERO,
+            commit_takes: COMMIT_TAKES,
             has_failed: false,
             counts: Counts::new(),
         };
@@ -330,6 +345,15 @@ impl Commits {
         joined.any(|promises| promises.is_pending() && promises.is_open_outside())
     }
 
+    /// Judging a call has taken so long.
+    pub(crate) fn judged(&self, took: Duration) {
+        let mut state = self.lock();
+        state.judging += took;
+        if state.judging >= state.commit_takes {
+            self.changed.notify_one();
+        }
+    }
+
     /// Lets a call go on when all that was promised so far is durable.
     pub(crate) fn wait(&self, listener: &Arc<Listener>, stopped: Stopped) {
         let mut state = self.lock();
@@ -363,12 +387,17 @@ impl Commits {
     pub(crate) fn run(&self) -> (Ordered, io::Error) {
         loop {
             let (until, mounts) = self.next();
+            let began = Instant::now();
             for mount in &mounts {
                 if let Err(error) = self.commit(mount) {
                     self.lock().has_failed = true;
                     self.progress.notify_all();
                     return (mount.clone(), error);
                 }
+            }
+            if !mounts.is_empty() {
+                let mut state = self.lock();
+                state.commit_takes = (state.commit_takes + began.elapsed()) / 2;
             }
             self.release(until);
         }
@@ -403,16 +432,20 @@ impl Commits {
             let is_for_output = !state.waiting.is_empty();
             let left = state.oldest.map(|oldest| INTERVAL.saturating_sub(oldest.elapsed()));
             let is_late = left.is_some_and(|left| left.is_zero());
-            if is_for_output || state.is_wanted || is_late {
-                let has_promises = !state.mounts.is_empty();
+            let has_promises = !state.mounts.is_empty();
+            let is_judged_for_long = has_promises && state.judging >= state.commit_takes;
+            if is_for_output || state.is_wanted || is_late || is_judged_for_long {
+                let is_wanted = state.is_wanted;
                 let counts = &mut state.counts;
-                match (is_for_output, is_late) {
-                    // Others have committed it.
-                    _ if !has_promises => {}
-                    (true, _) => counts.commits_for_output += 1,
-                    (false, true) => counts.commits_by_time += 1,
-                    (false, false) => counts.commits_at_end += 1,
-                }
+                let count = match () {
+                    () if is_for_output => &mut counts.commits_for_output,
+                    () if is_late => &mut counts.commits_by_time,
+                    () if is_wanted => &mut counts.commits_at_end,
+                    () => &mut counts.commits_for_judging,
+                };
+                // Otherwise others have committed it.
+                *count += u64::from(has_promises);
+                state.judging = Duration::ZERO;
                 let mounts = state.mounts.iter().map(|(mount, _)| mount.clone()).collect();
                 return (state.promised, mounts);
             }
@@ -504,6 +537,20 @@ mod tests {
         daemon.promise();
         assert!(commits.has_joined((0, 1)));
         assert_eq!(commits.promised(), [(0, 1)]);
+    }
+
+    #[test]
+    fn judging_takes_no_longer_than_commits() {
+        let commits = Commits::new().unwrap();
+        commits.promise(vec![mount(1)]);
+        commits.judged(COMMIT_TAKES);
+        assert_eq!(commits.next(), (1, vec![mount(1)]));
+        assert_eq!(commits.counts().commits_for_judging, 1);
+        commits.judged(COMMIT_TAKES / 2);
+        assert_eq!(commits.lock().note_durable(1).len(), 0);
+        assert!(commits.promised().is_empty());
+        // Begun anew with the next promise.
+        assert_eq!(commits.lock().judging, Duration::ZERO);
     }
 
     #[test]

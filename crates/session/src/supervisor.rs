@@ -410,12 +410,16 @@ impl CallReceiver {
             }
             _ => {
                 let promised = self.session.commits.promised();
+                if promised.is_empty() {
+                    return self.listener.pass(&stopped);
+                }
+                let began = Instant::now();
                 let shows_locks = self.session.commits.is_open_outside();
-                if promised.is_empty()
-                    || (self.session.judge().stays_inside(&stopped, &promised, shows_locks)
-                        && self.listener.still_waits(&stopped))
+                if self.session.judge().stays_inside(&stopped, &promised, shows_locks)
+                    && self.listener.still_waits(&stopped)
                 {
                     self.listener.pass(&stopped);
+                    self.session.commits.judged(began.elapsed());
                 } else {
                     self.session.commits.wait(&self.listener, stopped);
                 }

@@ -44,6 +44,7 @@ pub(super) struct Report {
 #[derive(Debug, Serialize, Deserialize)]
 struct Commits {
     for_output: u64,
+    for_judging: u64,
     by_time: u64,
     at_end: u64,
 }
@@ -112,6 +113,7 @@ impl Report {
             syncs_committed: counts.syncs_committed,
             commits: Commits {
                 for_output: counts.commits_for_output,
+                for_judging: counts.commits_for_judging,
                 by_time: counts.commits_by_time,
                 at_end: counts.commits_at_end,
             },
@@ -139,12 +141,13 @@ impl Report {
         let Report { promises, syncs_committed, commits, waits, .. } = self;
         let mut text = format!(
             "weir run: {} (status {})\n  {promises} syncs returned at once, {syncs_committed} were commits, since output follows each\n  \
-             {} other commits: {} for output, {} after 5 s, {} at the end\n  \
+             {} other commits: {} for output, {} so that fewer calls are judged, {} after 5 s, {} at the end\n  \
              {} calls were stopped\n  {} calls waited for a commit: half of them up to {} µs, 99 % up to {}, the longest {}\n",
             self.command.join(" "),
             self.exit_status,
-            commits.for_output + commits.by_time + commits.at_end,
+            commits.for_output + commits.for_judging + commits.by_time + commits.at_end,
             commits.for_output,
+            commits.for_judging,
             commits.by_time,
             commits.at_end,
             self.stopped_calls,
