@@ -261,8 +261,31 @@ print(int(slowest * 1000))
 PYTHON
     )
     [ "$slowest" -lt 3000 ] || fail "a write waited $slowest ms for room in the log"
+    # A name that is not durable yet is made so when data needs the room, and not only after its 500 ms. The best of five tries.
+    unsynced=$(python3 - "$MNT" <<'PYTHON'
+import os
+import sys
+import time
+
+os.chdir(sys.argv[1])
+file = os.open("a/file", os.O_RDWR)
+slowest = []
+for nth in range(5):
+    os.fsync(file)
+    time.sleep(1)
+    os.close(os.open(f"b/name-{nth}", os.O_RDWR | os.O_CREAT))
+    took = []
+    for at in range(40):
+        began = time.monotonic()
+        os.pwrite(file, b"y" * (1 << 20), at % 16 << 20)
+        took.append(time.monotonic() - began)
+    slowest.append(max(took))
+print(int(min(slowest) * 1000))
+PYTHON
+    )
+    [ "$unsynced" -lt 250 ] || fail "a write waited $unsynced ms for a name"
     umount_weir "$MNT"
-    counts "the slowest of 8000 writes took $slowest ms"
+    counts "the slowest of 8000 writes took $slowest ms; of 40 without a sync $unsynced ms"
     ;;
 size)
     mount_weir_foreground "$SRC" "$MNT" --log-size 1M

@@ -23,7 +23,7 @@ const COMMIT_AGE: Duration = Duration::from_millis(500);
 /// What home has is settled no later than that, if the log does not need room before.
 const SETTLE_AGE: Duration = Duration::from_secs(15);
 
-/// How often it is looked whether the log needs room, if home has something to settle.
+/// How often it is looked whether the log needs room, if home has something to settle, or is to get something.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 
 /// More than so many parts are not left unsettled.
@@ -78,16 +78,16 @@ impl State {
         }
         let now = Instant::now();
         let age = |since: Instant| now.saturating_duration_since(since);
-        let is_due = log.uncommitted.is_some_and(|since| age(since) >= COMMIT_AGE);
+        // Until a change is durable it keeps what others are to have of the log.
+        let wants_room = !log.failed && log.shard.log_wants_room();
+        let is_due = log.uncommitted.is_some_and(|since| wants_room || age(since) >= COMMIT_AGE);
         let may_commit = !log.failed && !log.committing && log.uncommitted.is_some();
         if may_commit && (is_due || is_awaited) {
             (log.committing, log.is_awaited, log.uncommitted) = (true, false, None);
             return Some(Job::Commit);
         }
         let unsettled = self.tree.unsettled();
-        let wanted = age(log.settled) >= SETTLE_AGE
-            || unsettled > UNSETTLED_MAX
-            || (!log.failed && log.shard.log_wants_room());
+        let wanted = age(log.settled) >= SETTLE_AGE || unsettled > UNSETTLED_MAX || wants_room;
         if log.settling || !wanted {
             return None;
         }
@@ -123,7 +123,8 @@ impl State {
     /// keep of it. One thread does that.
     pub(super) fn room_sleep(&self) -> Option<Duration> {
         let log = self.log.as_ref().filter(|log| !log.failed && !log.settling)?;
-        let is_needed = log.continued.is_none() && self.tree.unsettled() > 0;
+        let holds_some = self.tree.unsettled() > 0 || log.uncommitted.is_some();
+        let is_needed = log.continued.is_none() && holds_some;
         (is_needed && self.crew.looking == 0).then_some(LOOK_FOR_ROOM)
     }
 }
