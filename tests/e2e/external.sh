@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times, and each is run while the log fails. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways group promises synchronous outsiders shown locks no-end inside outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
+# cases: ways group promises synchronous outsiders shown locks no-end inside told outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
@@ -28,7 +28,16 @@ reported() { python3 "$SUPPORT/field.py" "$2" <"$1"; }
 
 # Looking into the mount would be noticed: who looks waits for what was promised.
 no_sessions() { "$WEIR" status "$MNT" --json | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["sessions"] != [])'; }
-promised() { [ "$("$WEIR" status "$MNT" --json | python3 "$SUPPORT/field.py" sessions.0.promises 2>/dev/null || echo 0)" -ge 1 ]; }
+# A field of the session with the most promises on the mount, or on another one: sync(2) in any session of the machine makes that one a user of all mounts.
+of_session() {
+    "$WEIR" status "${2:-$MNT}" --json | python3 -c 'if True:
+        import json, sys
+        of = max(json.load(sys.stdin)["sessions"], key=lambda of: of["promises"])
+        for name in sys.argv[1].split("."):
+            of = of[name]
+        print(of)' "$1" 2>/dev/null
+}
+promised() { [ "$(of_session promises || echo 0)" -ge 1 ]; }
 
 kill_daemon() {
     kill -9 "$WEIR_PID"
@@ -481,6 +490,40 @@ inside)
         grep -q "its daemon is in the session" "$WORK/report.json" || fail "$mode: the report does not say why: $(cat "$WORK/report.json")"
     done
     ;;
+told)
+    # What `weir status` says of a session while it runs: its commits by their reasons, and how long what left waited.
+    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    is_promised() { [ "$(of_session promises)" = 2 ]; }
+    external -- python3 -c 'if True:
+        import os, sys, time
+        file = os.open(sys.argv[1] + "/file", os.O_RDWR | os.O_CREAT)
+        os.write(file, b"one\n")
+        os.fsync(file)
+        os.write(1, b"said\n")
+        while not os.path.exists(sys.argv[2]):
+            time.sleep(0.01)
+        os.write(file, b"two\n")
+        os.fsync(file)
+        while not os.path.exists(sys.argv[3]):
+            time.sleep(0.01)' "$MNT" "$WORK/go" "$WORK/end" >"$WORK/said" &
+    program=$!
+    soon grep -q said "$WORK/said" || fail "it says nothing"
+    [ "$(of_session commits.for_output)" = 1 ] || fail "$("$WEIR" status "$MNT" --json | grep -A30 sessions)"
+    expect_equal "waits" "$(of_session waits.count)" 1
+    [ "$(of_session waits.max_us)" -gt 0 ] || fail "the wait took no time"
+    expect_equal "promised" "$(of_session pending)" False
+    touch "$WORK/go"
+    soon is_promised || fail "the second sync is no promise"
+    expect_equal "promised again" "$(of_session pending)" True
+    expect_equal "commits for others, before" "$(of_session commits.for_outsiders)" 0
+    expect_equal "what another program reads" "$(tail -1 "$MNT/file")" two
+    [ "$(of_session commits.for_outsiders)" -ge 1 ] || fail "nobody waited: $("$WEIR" status "$MNT" --json)"
+    expect_equal "promised at last" "$(of_session pending)" False
+    "$WEIR" status "$MNT" | grep -q "1 for output, 0 by syncs, [1-9][0-9]* for others" || fail "$("$WEIR" status "$MNT")"
+    touch "$WORK/end"
+    wait "$program" || fail "it has status $?"
+    umount_weir "$MNT"
+    ;;
 outcomes)
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
     status_of() {
@@ -617,7 +660,7 @@ unmounted)
     mount_weir "$WORK/other" "$WORK/elsewhere" "${COMMIT[@]}"
     "$WEIR" run --sync every-write -- sh -c "while [ ! -e $WORK/go ]; do sleep 0.1; done; echo text >$MNT/file; echo seen" >"$WORK/said" 2>&1 &
     runner=$!
-    sessions_elsewhere() { "$WEIR" status "$WORK/elsewhere" --json | python3 "$SUPPORT/field.py" "sessions.0.$1" 2>/dev/null; }
+    sessions_elsewhere() { of_session "$1" "$WORK/elsewhere"; }
     soon sessions_elsewhere supervisor >"$WORK/number" || fail "the session does not begin"
     python3 -c '
 import mmap, sys

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use weir_lane::commits;
 use weir_lane::post_order::{PostOrder, Posts};
 use weir_lane::promises::{Made, Promises};
 
@@ -46,7 +47,7 @@ pub(crate) struct Session {
 }
 
 /// What is known of a session; see [`crate::Observer::sessions`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionStatus {
     /// The process of its supervisor.
     pub supervisor: u32,
@@ -56,6 +57,10 @@ pub struct SessionStatus {
     pub promises: u64,
     /// Whether some of them are not durable.
     pub is_pending: bool,
+    /// Commits of the mount for this session, or for those who looked at it.
+    pub commits: commits::Made,
+    /// How long what left waited for them.
+    pub waits: commits::Waits,
 }
 
 /// What a thread is to the sessions.
@@ -178,6 +183,7 @@ impl Pending {
     /// A commit that began after this was taken has succeeded.
     pub(crate) fn is_durable(&self) {
         self.session.promises.set_durable(self.made);
+        self.session.promises.commits().count(commits::Reason::Outside);
     }
 }
 
@@ -275,11 +281,18 @@ impl Sessions {
 
     /// Each session's state.
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
-        let status = |session: Arc<Session>| SessionStatus {
-            supervisor: session.supervisor,
-            every_change: session.every_change,
-            promises: session.promises.made().total(),
-            is_pending: session.promises.is_pending(),
+        let status = |session: Arc<Session>| {
+            let (mut made, mut waits) = (commits::Made::default(), commits::Waits::default());
+            made.add(session.promises.commits());
+            waits.add(session.promises.commits());
+            SessionStatus {
+                supervisor: session.supervisor,
+                every_change: session.every_change,
+                promises: session.promises.made().total(),
+                is_pending: session.promises.is_pending(),
+                commits: made,
+                waits,
+            }
         };
         self.all().into_iter().map(status).collect()
     }

@@ -6,8 +6,7 @@
 //! does not matter what else the process can reach. The calls themselves are made from one place in memory ([`ADDRESS`]), by which
 //! the filter knows them (seccomp(2), `instruction_pointer`).
 //!
-//! A member that must wait before a call commits by itself, as the supervisor would do it, by an fsync(2) of the mount's root; how long it waited it
-//! counts in the page.
+//! A member that must wait before a call commits by itself, as the supervisor would do it, by an fsync(2) of the mount's root.
 //!
 //! Invariant: a process without the page has no door: all its calls go by the filter.
 
@@ -35,8 +34,6 @@ pub const MOUNTS_MAX: usize = 16;
 /// Longest path of a mount, with a zero at its end. With a longer one members do not commit.
 pub const PATH_BYTES: usize = 256;
 const BYTES: usize = 2 * crate::PAGE_BYTES;
-/// Four for each doubling, up to 2^24 us.
-const WAITS: usize = 4 * 24;
 
 #[repr(C)]
 struct Shared {
@@ -45,10 +42,6 @@ struct Shared {
     /// How many mounts there are. Each has its number for good.
     mounts: AtomicU32,
     list: [SharedMount; MOUNTS_MAX],
-    /// How many waits of members took how long.
-    waits: [AtomicU64; WAITS],
-    /// Syncs that were commits.
-    syncs: AtomicU64,
     /// How often the supervisor has come to trust fewer descriptors.
     distrusts: AtomicU64,
     /// How often a member has taken the other end from a socket.
@@ -176,35 +169,6 @@ impl Page {
     pub fn changes(&self) -> u64 {
         self.distrusts().wrapping_add(self.shared().disconnections.load(Ordering::SeqCst))
     }
-
-    /// Counts a sync of a member that was a commit.
-    pub fn count_sync(&self) {
-        self.shared().syncs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many there were.
-    pub fn syncs(&self) -> u64 {
-        self.shared().syncs.load(Ordering::Relaxed)
-    }
-
-    /// Counts a wait of a member for a commit.
-    pub fn count_wait(&self, us: u64) {
-        let us = us.max(1);
-        let doublings = us.ilog2();
-        let quarter = if doublings < 2 { 0 } else { us >> (doublings - 2) & 3 };
-        let index = 4 * doublings as usize + quarter as usize;
-        self.shared().waits[index.min(WAITS - 1)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The waits of members, by length: the upper bound in microseconds, which is at most a quarter too much, and the number of waits.
-    pub fn waits(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.shared().waits.iter().enumerate().filter_map(|(index, count)| {
-            let (doublings, quarter) = (index as u32 / 4, index as u64 % 4);
-            let us = if doublings < 2 { 2 << doublings } else { (5 + quarter) << (doublings - 2) };
-            let count = count.load(Ordering::Relaxed);
-            (count > 0).then_some((us - 1, count))
-        })
-    }
 }
 
 fn packed((major, minor): (u32, u32)) -> u64 {
@@ -244,17 +208,5 @@ mod tests {
         assert_eq!((page.number(0), page.place(0)), (Some(7), None));
         page.remove((0, 1));
         assert_eq!(page.number(0), None);
-    }
-
-    #[test]
-    fn waits_are_counted_within_a_quarter() {
-        for us in [0, 1, 2, 3, 4, 5, 7, 8, 100, 333, 1 << 20, 12_345_678] {
-            let (page, _fd) = Page::create().unwrap();
-            page.count_wait(us);
-            page.count_wait(us);
-            let (at_most, count) = page.waits().next().unwrap();
-            assert_eq!((count, page.waits().count()), (2, 1));
-            assert!(at_most >= us && at_most <= us + us / 4 + 2, "{us}: {at_most}");
-        }
     }
 }

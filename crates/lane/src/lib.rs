@@ -35,6 +35,7 @@ pub mod board;
 #[cfg(not(loom))]
 pub mod client;
 #[cfg(not(loom))]
+pub mod commits;
 pub mod door;
 mod doorbell;
 #[cfg(fuzzing)]

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::commits::Commits;
 use crate::memory::{Access, Memory, create};
 use crate::post_order::PostOrder;
 
@@ -70,6 +71,7 @@ struct Shared {
     /// Open descriptions of files that processes outside have. By the daemon.
     opened_outside: AtomicU64,
     posts: PostOrder,
+    commits: Commits,
 }
 
 /// The counts of one session on one mount.
@@ -98,6 +100,7 @@ impl Promises {
     }
 
     fn map(fd: impl AsFd, side: Side) -> io::Result<Promises> {
+        const { assert!(size_of::<Shared>() <= BYTES) };
         Ok(Promises { memory: Memory::map(fd, BYTES, Access::ReadWrite)?, side })
     }
 
@@ -109,6 +112,11 @@ impl Promises {
     /// The order of what members post by the lane.
     pub fn posts(&self) -> &PostOrder {
         &self.shared().posts
+    }
+
+    /// What commits there were.
+    pub fn commits(&self) -> &Commits {
+        &self.shared().commits
     }
 
     /// Counts a promise. To be called after what it covers was applied, and before it is answered.

@@ -31,6 +31,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use weir_lane::aio::{self, Request};
+use weir_lane::commits::Reason;
 use weir_lane::door::{ADDRESS, ASK, ASK_OUTSIDE, ASK_PAGE, CODE, MOUNTS_MAX, Page};
 use weir_lane::promises::{Promises, Side};
 use weir_lane::wire::{COMMIT, MESSAGE_BYTES};
@@ -165,7 +166,8 @@ impl Session {
         });
         if committed == Some(true) {
             promises.set_durable(made);
-            self.page.count_wait(sys::microseconds().saturating_sub(began));
+            promises.commits().count(Reason::Output);
+            promises.commits().count_wait(sys::microseconds().saturating_sub(began));
         }
         committed == Some(true)
     }
@@ -587,7 +589,7 @@ pub(crate) extern "C" fn sync(fd: c_int) -> Option<c_int> {
         let made = promises.made();
         if commit_by(fd) {
             promises.set_durable(made);
-            session.page.count_sync();
+            promises.commits().count(Reason::Sync);
             return Some(0);
         }
     }

@@ -17,8 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use weir_lane::commits::{Made, Reason, Waits};
 use weir_lane::door::{self, ASK_PAGE, Page};
 use weir_lane::promises::{Promises, Side};
 
@@ -34,8 +34,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const COMMIT_TAKES: Duration = Duration::from_millis(5);
 /// What members do that wait for commits of their own.
 const BY_MEMBERS: &str = "writing or sending";
-/// Longest wait that is told apart from longer ones, in microseconds.
-const WAIT_US_MAX: u64 = 600_000_000;
 
 /// Promises that are not durable yet, and the calls that wait for them.
 pub(crate) struct Commits {
@@ -55,6 +53,8 @@ struct State {
     mounts: Vec<(Ordered, u64)>,
     /// Mounts whose daemons and members make promises, too.
     joined: Vec<Joined>,
+    /// The counts of mounts whose numbers others have by now.
+    former: Vec<Arc<Promises>>,
     door: Door,
     waiting: Vec<Waiting>,
     /// Somebody waits for everything to be durable.
@@ -162,47 +162,33 @@ struct Waiting {
     stopped: Stopped,
     /// The number of promises that must be durable before it goes on.
     needs: u64,
+    /// One of the mounts with promises.
+    mount: Option<Device>,
     since: Instant,
 }
 
+/// A commit that is due.
+#[derive(Debug, PartialEq, Eq)]
+struct Due {
+    /// How many promises it covers, from the first on.
+    until: u64,
+    mounts: Vec<Ordered>,
+    reason: Reason,
+}
+
 /// What a session did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Calls that were stopped.
     pub calls: u64,
     /// Syncs that returned before what they promised was durable.
     pub promises: u64,
-    /// Syncs that were commits, as output follows each of them.
-    pub syncs_committed: u64,
-    /// Commits that output waited for.
-    pub commits_for_output: u64,
-    /// Commits because it took as long to judge whether calls leave.
-    pub commits_for_judging: u64,
-    /// Commits after 5 s without output.
-    pub commits_by_time: u64,
-    /// Commits because the program ended.
-    pub commits_at_end: u64,
-    /// How long output waited, in microseconds.
-    pub waits_us: Histogram<u64>,
+    /// Commits, each of one mount.
+    pub commits: Made,
+    /// How long output waited.
+    pub waits: Waits,
     /// How many calls waited, by what they do.
     pub waited: BTreeMap<String, u64>,
-}
-
-impl Counts {
-    fn new() -> Counts {
-        let waits_us = Histogram::new_with_bounds(1, WAIT_US_MAX, 3).expect("constant bounds");
-        Counts {
-            calls: 0,
-            promises: 0,
-            syncs_committed: 0,
-            commits_for_output: 0,
-            commits_for_judging: 0,
-            commits_by_time: 0,
-            commits_at_end: 0,
-            waits_us,
-            waited: BTreeMap::new(),
-        }
-    }
 }
 
 impl Commits {
@@ -218,13 +204,14 @@ impl Commits {
             durable: 0,
             mounts: Vec::new(),
             joined: Vec::new(),
+            former: Vec::new(),
             waiting: Vec::new(),
             is_wanted: false,
             oldest: None,
             judging: Duration::ZERO,
             commit_takes: COMMIT_TAKES,
             has_failed: false,
-            counts: Counts::new(),
+            counts: Counts::default(),
         };
         Ok(Commits { state: Mutex::new(state), changed: Condvar::new(), progress: Condvar::new() })
     }
@@ -238,11 +225,14 @@ impl Commits {
     pub(crate) fn counts(&self) -> Counts {
         let state = self.lock();
         let mut counts = state.counts.clone();
-        counts.syncs_committed = state.door.page.syncs();
-        for (us, count) in state.door.page.waits() {
-            counts.waits_us.saturating_record_n(us, count);
-            counts.commits_for_output += count;
-            *counts.waited.entry(BY_MEMBERS.to_owned()).or_default() += count;
+        let joined = state.joined.iter().map(|joined| &joined.promises);
+        for promises in joined.chain(&state.former) {
+            counts.commits.add(promises.commits());
+            counts.waits.add(promises.commits());
+        }
+        let by_members = counts.waits.count().saturating_sub(counts.waited.values().sum());
+        if by_members > 0 {
+            *counts.waited.entry(BY_MEMBERS.to_owned()).or_default() += by_members;
         }
         counts
     }
@@ -258,7 +248,9 @@ impl Commits {
         let number = if has_hung_up(&joined.connection) { 0 } else { number };
         let mut state = self.lock();
         // The number of a mount that is gone is used again.
-        state.joined.retain(|joined| joined.mount.device != mount.device);
+        let is_former = |joined: &mut Joined| joined.mount.device == mount.device;
+        let former: Vec<_> = state.joined.extract_if(.., is_former).collect();
+        state.former.extend(former.into_iter().map(|joined| joined.promises));
         state.door.page.remove(mount.device);
         state.door.counts.push(Arc::new(joined.memory));
         let path = mount.path.as_os_str().as_bytes();
@@ -363,9 +355,9 @@ impl Commits {
             return listener.pass(&stopped);
         }
         let needs = state.promised;
-        *state.counts.waited.entry(stopped.call.what().into_owned()).or_default() += 1;
+        let mount = state.mounts.first().map(|(mount, _)| mount.device);
         let listener = Arc::clone(listener);
-        state.waiting.push(Waiting { listener, stopped, needs, since: Instant::now() });
+        state.waiting.push(Waiting { listener, stopped, needs, mount, since: Instant::now() });
         self.changed.notify_one();
     }
 
@@ -386,10 +378,10 @@ impl Commits {
     /// Commits whenever somebody waits, and every 5 s. Returns when a commit has failed, with the reason.
     pub(crate) fn run(&self) -> (Ordered, io::Error) {
         loop {
-            let (until, mounts) = self.next();
+            let Due { until, mounts, reason } = self.next();
             let began = Instant::now();
             for mount in &mounts {
-                if let Err(error) = self.commit(mount) {
+                if let Err(error) = self.commit(mount, reason) {
                     self.lock().has_failed = true;
                     self.progress.notify_all();
                     return (mount.clone(), error);
@@ -404,7 +396,7 @@ impl Commits {
     }
 
     /// Makes all that was changed on a mount so far durable.
-    fn commit(&self, mount: &Ordered) -> io::Result<()> {
+    fn commit(&self, mount: &Ordered, reason: Reason) -> io::Result<()> {
         let joined = {
             let state = self.lock();
             let of = state.joined(mount);
@@ -420,11 +412,12 @@ impl Commits {
             return Err(io::Error::other("its daemon has ended"));
         }
         promises.set_durable(made);
+        promises.commits().count(reason);
         Ok(())
     }
 
-    /// Waits until a commit is due: the promises that it covers, and their mounts.
-    fn next(&self) -> (u64, Vec<Ordered>) {
+    /// Waits until a commit is due. It has no mounts if others have made all durable meanwhile.
+    fn next(&self) -> Due {
         let mut state = self.lock();
         loop {
             state.notice();
@@ -432,22 +425,18 @@ impl Commits {
             let is_for_output = !state.waiting.is_empty();
             let left = state.oldest.map(|oldest| INTERVAL.saturating_sub(oldest.elapsed()));
             let is_late = left.is_some_and(|left| left.is_zero());
-            let has_promises = !state.mounts.is_empty();
-            let is_judged_for_long = has_promises && state.judging >= state.commit_takes;
+            let is_judged_for_long =
+                !state.mounts.is_empty() && state.judging >= state.commit_takes;
             if is_for_output || state.is_wanted || is_late || is_judged_for_long {
-                let is_wanted = state.is_wanted;
-                let counts = &mut state.counts;
-                let count = match () {
-                    () if is_for_output => &mut counts.commits_for_output,
-                    () if is_late => &mut counts.commits_by_time,
-                    () if is_wanted => &mut counts.commits_at_end,
-                    () => &mut counts.commits_for_judging,
+                let reason = match () {
+                    () if is_for_output => Reason::Output,
+                    () if is_late => Reason::Time,
+                    () if state.is_wanted => Reason::End,
+                    () => Reason::Judging,
                 };
-                // Otherwise others have committed it.
-                *count += u64::from(has_promises);
                 state.judging = Duration::ZERO;
                 let mounts = state.mounts.iter().map(|(mount, _)| mount.clone()).collect();
-                return (state.promised, mounts);
+                return Due { until: state.promised, mounts, reason };
             }
             // Members promise without a word.
             let until = left.map_or(LOOK, |left| left.min(LOOK));
@@ -461,7 +450,17 @@ impl Commits {
         let released = state.note_durable(durable);
         for waiting in &released {
             let waited_us = u64::try_from(waiting.since.elapsed().as_micros()).unwrap_or(u64::MAX);
-            state.counts.waits_us.saturating_record(waited_us.max(1));
+            let joined =
+                state.joined.iter().find(|joined| Some(joined.mount.device) == waiting.mount);
+            // A mount without counts has been away.
+            if let Some(joined) = joined {
+                joined.promises.commits().count_wait(waited_us);
+                *state
+                    .counts
+                    .waited
+                    .entry(waiting.stopped.call.what().into_owned())
+                    .or_default() += 1;
+            }
         }
         drop(state);
         self.progress.notify_all();
@@ -496,13 +495,13 @@ mod tests {
         let commits = Commits::new().unwrap();
         commits.promise(vec![mount(1)]);
         commits.lock().is_wanted = true;
-        let (until, mounts) = commits.next();
-        assert_eq!((until, mounts), (1, vec![mount(1)]));
+        let Due { until, mounts, reason } = commits.next();
+        assert_eq!((until, mounts, reason), (1, vec![mount(1)], Reason::End));
         commits.promise(vec![mount(1), mount(2)]);
         assert_eq!(commits.promised(), [(0, 1), (0, 2)]);
         assert_eq!(commits.lock().note_durable(until).len(), 0);
         assert_eq!(commits.promised(), [(0, 1), (0, 2)]);
-        assert_eq!(commits.next().0, 2);
+        assert_eq!(commits.next().until, 2);
         assert_eq!(commits.lock().note_durable(2).len(), 0);
         assert!(commits.promised().is_empty());
         assert!(!commits.lock().is_wanted);
@@ -544,8 +543,8 @@ mod tests {
         let commits = Commits::new().unwrap();
         commits.promise(vec![mount(1)]);
         commits.judged(COMMIT_TAKES);
-        assert_eq!(commits.next(), (1, vec![mount(1)]));
-        assert_eq!(commits.counts().commits_for_judging, 1);
+        let due = Due { until: 1, mounts: vec![mount(1)], reason: Reason::Judging };
+        assert_eq!(commits.next(), due);
         commits.judged(COMMIT_TAKES / 2);
         assert_eq!(commits.lock().note_durable(1).len(), 0);
         assert!(commits.promised().is_empty());

@@ -41,7 +41,7 @@ pub enum Event {
         /// How it ended.
         status: ExitStatus,
         /// What was done until then.
-        counts: Box<Counts>,
+        counts: Counts,
         /// Mounts whose syncs were done at once, each with the reason.
         fallbacks: Vec<String>,
     },
@@ -239,8 +239,7 @@ fn end(
             // After a failure, Failed comes as well.
             Step::Exited(status) => {
                 if session.commits.settle() {
-                    let (counts, fallbacks) =
-                        (Box::new(session.commits.counts()), session.fallbacks());
+                    let (counts, fallbacks) = (session.commits.counts(), session.fallbacks());
                     tell(Event::Ended { status, counts, fallbacks });
                     session.judge().forget_inherited(std::process::id());
                     close(inherited.take().unwrap_or_default())?;

@@ -19,10 +19,27 @@ fn pages(count: u64) -> String {
 
 /// A session of programs.
 fn session(session: &SessionReport) -> String {
-    let SessionReport { supervisor, every_write, promises, pending } = session;
+    let SessionReport { supervisor, every_write, promises, pending, .. } = session;
     let what = if *every_write { "changes" } else { "syncs" };
     let state = if *pending { ", not all durable" } else { "" };
     format!("process {supervisor}: {promises} {what} promised{state}")
+}
+
+/// Its commits, in two lines.
+fn session_commits(session: &SessionReport) -> [String; 2] {
+    let of = &session.commits;
+    let (output, syncs, others) = (of.for_output, of.by_syncs, of.for_outsiders);
+    [
+        format!("{output} for output, {syncs} by syncs, {others} for others"),
+        format!("{} for judging, {} after 5 s, {} at ends", of.for_judging, of.by_time, of.at_end),
+    ]
+}
+
+/// How long what left it waited.
+fn session_waits(session: &SessionReport) -> String {
+    let of = &session.waits;
+    let [p50, p99, max] = [of.p50_us, of.p99_us, of.max_us].map(|us| time(us.saturating_mul(1000)));
+    format!("{}, half up to {p50}, 99 % up to {p99}, longest {max}", of.count)
 }
 
 /// The lane's clients.
@@ -176,6 +193,10 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     row("lane", lane(status))?;
     for of in &status.sessions {
         row("session", session(of))?;
+        let [commits, more] = session_commits(of);
+        row("  commits", commits)?;
+        row("", more)?;
+        row("  waits", session_waits(of))?;
     }
     if let Some(names) = &status.names {
         row("names", pending_names(names))?;
@@ -365,7 +386,7 @@ fn age(age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::StatsReport;
+    use crate::control::protocol::{SessionCommitsReport, SessionWaitsReport, StatsReport};
 
     #[test]
     fn names_that_did_not_go_home_are_shown() {
@@ -448,12 +469,26 @@ mod tests {
             every_write,
             promises: 12_345_678,
             pending,
+            commits: SessionCommitsReport {
+                for_output: 12_345_678,
+                for_judging: 12_345_678,
+                ..SessionCommitsReport::default()
+            },
+            waits: SessionWaitsReport {
+                count: 12_345_678,
+                p50_us: 90,
+                p99_us: 1500,
+                max_us: 25_000,
+            },
         };
         let sessions = vec![session(false, true), session(true, false)];
         let text = render(&Status { sessions, ..status });
         for part in [
             "session           process 4194303: 12345678 syncs promised, not all durable\n",
             "session           process 4194303: 12345678 changes promised\n",
+            "commits         12345678 for output, 0 by syncs, 0 for others\n",
+            "                  12345678 for judging, 0 after 5 s, 0 at ends\n",
+            "waits           12345678, half up to 90 us, 99 % up to 1.5 ms, longest 25 ms\n",
             "256 pages (1 MiB), the oldest for 1 min 5 s",
             "75.0 % of pages",
             "2 writing home",

@@ -208,12 +208,70 @@ pub struct SessionReport {
     pub promises: u64,
     /// Some of them are not durable.
     pub pending: bool,
+    /// Commits, by their reasons.
+    pub commits: SessionCommitsReport,
+    /// How long what left waited for them.
+    pub waits: SessionWaitsReport,
+}
+
+/// [`weir_lane::commits::Made`], for the status message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionCommitsReport {
+    /// Something waited to leave the session.
+    pub for_output: u64,
+    /// It took as long to judge whether calls leave.
+    pub for_judging: u64,
+    /// A promise was 5 s old.
+    pub by_time: u64,
+    /// A program had ended.
+    pub at_end: u64,
+    /// Syncs that output would probably follow.
+    pub by_syncs: u64,
+    /// Somebody outside looked at the mount.
+    pub for_outsiders: u64,
+}
+
+/// [`weir_lane::commits::Waits`], for the status message. Microseconds; all but the longest within a quarter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionWaitsReport {
+    /// How many there were.
+    pub count: u64,
+    /// Half of them took no longer.
+    pub p50_us: u64,
+    /// 99 % of them took no longer.
+    pub p99_us: u64,
+    /// The longest.
+    pub max_us: u64,
 }
 
 impl From<weir_fuse::SessionStatus> for SessionReport {
     fn from(from: weir_fuse::SessionStatus) -> SessionReport {
-        let weir_fuse::SessionStatus { supervisor, every_change, promises, is_pending } = from;
-        SessionReport { supervisor, every_write: every_change, promises, pending: is_pending }
+        let weir_fuse::SessionStatus {
+            supervisor,
+            every_change,
+            promises,
+            is_pending,
+            commits,
+            waits,
+        } = from;
+        let commits = SessionCommitsReport {
+            for_output: commits.for_output,
+            for_judging: commits.for_judging,
+            by_time: commits.by_time,
+            at_end: commits.at_end,
+            by_syncs: commits.by_syncs,
+            for_outsiders: commits.for_outsiders,
+        };
+        let waits = SessionWaitsReport {
+            count: waits.count(),
+            p50_us: waits.percentile_us(50),
+            p99_us: waits.percentile_us(99),
+            max_us: waits.longest_us(),
+        };
+        let (every_write, pending) = (every_change, is_pending);
+        SessionReport { supervisor, every_write, promises, pending, commits, waits }
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Message {
     NoFence { errno: i32 },
     CannotBegin { why: String },
     CannotRun { errno: i32 },
-    Ended { status: i32, report: Report },
+    Ended { status: i32, report: Box<Report> },
     Failed { message: String },
 }
 
@@ -47,6 +47,7 @@ struct Commits {
     for_judging: u64,
     by_time: u64,
     at_end: u64,
+    for_outsiders: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,7 +83,13 @@ impl Message {
             Event::CannotRun(error) => Message::CannotRun { errno: number(&error) },
             Event::Ended { status, counts, fallbacks } => Message::Ended {
                 status: status.into_raw(),
-                report: Report::new(command, status_code(status), &counts, fallbacks, group),
+                report: Box::new(Report::new(
+                    command,
+                    status_code(status),
+                    &counts,
+                    fallbacks,
+                    group,
+                )),
             },
             Event::Failed { mount, error } => Message::Failed {
                 message: format!(
@@ -103,26 +110,27 @@ impl Report {
         fallbacks: Vec<String>,
         group: Option<&Name>,
     ) -> Report {
-        let waits = &counts.waits_us;
+        let waits = &counts.waits;
         Report {
             weir_version: env!("CARGO_PKG_VERSION").to_owned(),
             command: command.to_vec(),
             exit_status,
             stopped_calls: counts.calls,
             promises: counts.promises,
-            syncs_committed: counts.syncs_committed,
+            syncs_committed: counts.commits.by_syncs,
             commits: Commits {
-                for_output: counts.commits_for_output,
-                for_judging: counts.commits_for_judging,
-                by_time: counts.commits_by_time,
-                at_end: counts.commits_at_end,
+                for_output: counts.commits.for_output,
+                for_judging: counts.commits.for_judging,
+                by_time: counts.commits.by_time,
+                at_end: counts.commits.at_end,
+                for_outsiders: counts.commits.for_outsiders,
             },
             waits: Waits {
-                count: waits.len(),
+                count: waits.count(),
                 by_call: counts.waited.clone(),
-                p50_us: waits.value_at_quantile(0.5),
-                p99_us: waits.value_at_quantile(0.99),
-                max_us: waits.max(),
+                p50_us: waits.percentile_us(50),
+                p99_us: waits.percentile_us(99),
+                max_us: waits.longest_us(),
             },
             syncs_done_at_once: fallbacks,
             group: group.map(ToString::to_string),
@@ -141,15 +149,20 @@ impl Report {
         let Report { promises, syncs_committed, commits, waits, .. } = self;
         let mut text = format!(
             "weir run: {} (status {})\n  {promises} syncs returned at once, {syncs_committed} were commits, since output follows each\n  \
-             {} other commits: {} for output, {} so that fewer calls are judged, {} after 5 s, {} at the end\n  \
+             {} other commits: {} for output, {} so that fewer calls are judged, {} after 5 s, {} at the end, {} for programs outside\n  \
              {} calls were stopped\n  {} calls waited for a commit: half of them up to {} µs, 99 % up to {}, the longest {}\n",
             self.command.join(" "),
             self.exit_status,
-            commits.for_output + commits.for_judging + commits.by_time + commits.at_end,
+            commits.for_output
+                + commits.for_judging
+                + commits.by_time
+                + commits.at_end
+                + commits.for_outsiders,
             commits.for_output,
             commits.for_judging,
             commits.by_time,
             commits.at_end,
+            commits.for_outsiders,
             self.stopped_calls,
             waits.count,
             waits.p50_us,

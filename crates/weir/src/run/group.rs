@@ -327,7 +327,7 @@ pub(super) fn run_member(
         TreeEvent::NoFence(error) => front.tell(&Message::NoFence { errno: number(error) }),
         TreeEvent::CannotRun(error) => front.tell(&Message::CannotRun { errno: number(error) }),
         TreeEvent::Ended(status) => {
-            let report = link.settle().of_program(words, status_code(status));
+            let report = Box::new(link.settle().of_program(words, status_code(status)));
             front.tell(&Message::Ended { status: status.into_raw(), report });
             link.ask(&Question::ForgetInherited);
         }
