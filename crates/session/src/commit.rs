@@ -31,7 +31,7 @@ const INTERVAL: Duration = Duration::from_millis(4500);
 /// How often the counts are looked at without a stopped call.
 const LOOK: Duration = Duration::from_millis(500);
 /// What the first commit is expected to take.
-const COMMIT_TAKES: Duration = Duration::from_millis(5);
+const COMMIT_TAKES: Duration = Duration::from_millis(20);
 /// What members do that wait for commits of their own.
 const BY_MEMBERS: &str = "writing or sending";
 
@@ -337,7 +337,7 @@ impl Commits {
         joined.any(|promises| promises.is_pending() && promises.is_open_outside())
     }
 
-    /// Judging a call has taken so long.
+    /// Judging a call has taken so much time of a processor.
     pub(crate) fn judged(&self, took: Duration) {
         let mut state = self.lock();
         state.judging += took;

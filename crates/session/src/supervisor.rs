@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions};
+use rustix::time::ClockId;
 
 use crate::admission::Admission;
 use crate::call::Call;
@@ -321,6 +322,12 @@ pub(crate) fn run_program(
     }
 }
 
+/// What the calling thread has used of a processor.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// The thread that receives stopped calls.
 struct CallReceiver {
     session: Arc<Session>,
@@ -413,13 +420,13 @@ impl CallReceiver {
                 if promised.is_empty() {
                     return self.listener.pass(&stopped);
                 }
-                let began = Instant::now();
+                let began = processor_time();
                 let shows_locks = self.session.commits.is_open_outside();
                 if self.session.judge().stays_inside(&stopped, &promised, shows_locks)
                     && self.listener.still_waits(&stopped)
                 {
                     self.listener.pass(&stopped);
-                    self.session.commits.judged(began.elapsed());
+                    self.session.commits.judged(processor_time().saturating_sub(began));
                 } else {
                     self.session.commits.wait(&self.listener, stopped);
                 }

@@ -15,7 +15,7 @@ use crate::file_system::FileSystem;
 use crate::given::Thread;
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::listings::{Listed, Listing, Position, SETTLED};
-use crate::write_behind::WriteBehind;
+use crate::write_behind::{NamesLog, WriteBehind};
 
 /// If home takes longer than this for the attributes of one entry, it does not have them in memory.
 pub(crate) const SLOW: Duration = Duration::from_micros(200);
@@ -199,12 +199,13 @@ impl FileSystem {
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
         let behind = self.write_behind.as_ref();
-        if behind.is_some_and(WriteBehind::log_has_failed) {
+        // Asked once: the log may fail at any moment.
+        let log = behind.map_or(NamesLog::Without, WriteBehind::names_log);
+        let behind = match (behind, log) {
             // After a crash, recovery would do what the log has over the names that home has by now.
-            return done(Err(Errno::EIO));
-        }
-        let Some(behind) = behind.filter(|behind| behind.is_logged()) else {
-            return self.sync_directory_at_home(node, done);
+            (_, NamesLog::Failed) => return done(Err(Errno::EIO)),
+            (Some(behind), NamesLog::Usable) => behind,
+            (None, _) | (_, NamesLog::Without) => return self.sync_directory_at_home(node, done),
         };
         if behind.has_all_logged(node) {
             return self.shard.sync_names(move |committed| done(committed.map_err(Errno::from)));

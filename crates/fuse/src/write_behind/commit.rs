@@ -129,15 +129,33 @@ impl State {
     }
 }
 
+/// Whether changes of names are in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamesLog {
+    Without,
+    Usable,
+    /// They were, until it failed.
+    Failed,
+}
+
 impl WriteBehind {
+    /// Where changes are kept until home has them.
+    pub(crate) fn names_log(&self) -> NamesLog {
+        match &self.lock().log {
+            None => NamesLog::Without,
+            Some(log) if log.failed => NamesLog::Failed,
+            Some(_) => NamesLog::Usable,
+        }
+    }
+
     /// Whether changes are in the log.
     pub(crate) fn is_logged(&self) -> bool {
-        self.lock().log.as_ref().is_some_and(|log| !log.failed)
+        self.names_log() == NamesLog::Usable
     }
 
     /// Whether changes were in the log, until it failed.
     pub(crate) fn log_has_failed(&self) -> bool {
-        self.lock().log.as_ref().is_some_and(|log| log.failed)
+        self.names_log() == NamesLog::Failed
     }
 
     /// The name that a node has in the parking directory: if there is a log of names, by its number there, which recovery

@@ -39,7 +39,7 @@ mod state;
 mod steps;
 mod workers;
 
-pub(crate) use commit::Settling;
+pub(crate) use commit::{NamesLog, Settling};
 pub(crate) use listers::FoundAhead;
 pub(crate) use made::{Made, Named};
 pub(crate) use moves::{Begun, Stage};
