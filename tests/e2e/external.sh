@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times, and each is run while the log fails. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways group promises synchronous outsiders shown locks no-end inside told outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
+# cases: ways armed group promises synchronous outsiders shown locks no-end inside told outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
@@ -182,6 +182,24 @@ ways)
     kill "$server" "$OUTSIDER"
     umount_weir "$MNT"
     counts "$tested ways"
+    ;;
+armed)
+    # What a member has prepared before it promises something tells nobody outside of what comes after the promise.
+    seen=
+    while read -r case; do
+        echo 0 >"$SRC/file"
+        mkdir "$WORK/with"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        number=$(timeout -s KILL 60 python3 "$SUPPORT/armed.py" outside "$case" "$WEIR" "$MNT" "$WEIR_PID" "$WORK/with" 2>"$WORK/said") || fail "$case: $(cat "$WORK/said")"
+        wait "$WEIR_PID" 2>/dev/null || true
+        umount -l "$MNT"
+        "$WEIR" recover "$SRC" >"$WORK/recovered"
+        kept=$(head -c 1 "$SRC/file")
+        [ "$kept" -ge "$number" ] || fail "$case: $number was seen, and $kept was kept"
+        seen="$seen $number"
+        rm -r "$WORK/with" "$SRC/file"
+    done < <(python3 "$SUPPORT/armed.py" cases)
+    counts "seen:$seen"
     ;;
 group)
     need_command setpriv

@@ -234,6 +234,17 @@ fn way(fd: c_int) -> Way {
     }
 }
 
+/// Whether a sendfile(2) that has just failed is to be made by copying: in a session a pipe or socket that leads outside gets no pages of files, which
+/// may be changed before somebody reads them.
+pub(crate) fn must_copy(to: c_int, from: c_int) -> bool {
+    // SAFETY: the thread's own.
+    let is_invalid = unsafe { *libc::__errno_location() } == libc::EINVAL;
+    is_invalid
+        && posts::is_in_session()
+        && sys::place(to).is_ok_and(sys::Place::is_pipe_or_socket)
+        && sys::place(from).is_ok_and(|place| place.is_file() && !place.is_directory())
+}
+
 /// What the supervisor has said of pipes and sockets, each with its number: in the first bits [`OUTSIDE`], or the page's changes when it said that
 /// they are inside.
 static SAID: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];

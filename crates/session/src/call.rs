@@ -40,6 +40,9 @@ pub(crate) enum Call {
     /// From one descriptor into another (splice(2), tee(2)). The first may be noticed, too, where it is a pipe; and what comes into it
     /// later leaves by the same call.
     Moves { from: i32, into: i32 },
+    /// Gives a pipe or socket pages of a file or of memory, not copies of them (sendfile(2), vmsplice(2)): what is written to the pages later leaves,
+    /// too.
+    Sends { fd: i32 },
     /// sendmsg(2) and sendmmsg(2): the message may carry descriptors. Where its header is; `None`: several messages.
     Message { fd: i32, header: Option<u64> },
     /// connect(2): where the address is.
@@ -97,6 +100,7 @@ impl Call {
             Call::Control { .. } => "asking a device",
             Call::Owner => "having signals sent",
             Call::Moves { .. } => "moving between descriptors",
+            Call::Sends { .. } => "sending pages",
             Call::Message { .. } => "sending a message",
             Call::Receives { .. } => "receiving a message",
             Call::Takes => "taking a descriptor",
@@ -138,7 +142,6 @@ impl Call {
             | libc::SYS_writev
             | libc::SYS_pwritev
             | libc::SYS_pwritev2
-            | libc::SYS_sendfile
             | libc::SYS_sendto
             | libc::SYS_shutdown
             | libc::SYS_bind
@@ -148,8 +151,8 @@ impl Call {
             | libc::SYS_fchmod
             | libc::SYS_fchown
             | libc::SYS_fsetxattr
-            | libc::SYS_fremovexattr
-            | libc::SYS_vmsplice => Call::Output { fd: fd(0) },
+            | libc::SYS_fremovexattr => Call::Output { fd: fd(0) },
+            libc::SYS_sendfile | libc::SYS_vmsplice => Call::Sends { fd: fd(0) },
             libc::SYS_connect => Call::Connects { fd: fd(0), address: arguments[1] },
             libc::SYS_listen => Call::Listens { fd: fd(0) },
             libc::SYS_fcntl if SIGNALS.contains(&(arguments[1] as u32)) => Call::Owner,

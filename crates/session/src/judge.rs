@@ -18,7 +18,7 @@ use weir_lane::aio::{self, Request};
 use crate::call::{self, Call};
 use crate::kill::descendants;
 use crate::listener::{Listener, Stopped};
-use crate::task::{Device, Peer, Place, Task, lives, option, peer};
+use crate::task::{Device, Peer, Place, Task, lives, may_be_connected, option, peer};
 use crate::tcp::{Connections, OtherEnd, has_socket};
 
 /// More pipes than this are not remembered; the earlier ones are then taken to be outside.
@@ -100,10 +100,16 @@ impl Judge {
         };
         let sockets = inherited.iter().filter(|(_, place)| place.kind == FileType::Socket);
         self.connections.get_mut().inherit(sockets.map(|(_, place)| place.inode));
-        if inherited.iter().any(is_anonymous) {
-            self.anonymous_are_outside = true;
-            // An epoll that somebody outside has tells of the sockets in it.
-            self.connections.get_mut().trust_none();
+        // An epoll that somebody outside has tells of the pipes and sockets in it.
+        let is_told_of = inherited.iter().any(is_anonymous);
+        // Somebody outside may use a socket that has no other end yet when it has got one.
+        let is_shared = |(fd, place): &(i32, Place)| {
+            place.kind == FileType::Socket
+                && !task.closes_on_exec(*fd).unwrap_or(false)
+                && task.duplicate(*fd).map_or(true, |socket| may_be_connected(socket.as_fd()))
+        };
+        if is_told_of || inherited.iter().any(is_shared) {
+            self.trust_no_descriptor();
         }
         let mut kept = HashMap::<_, Vec<i32>>::new();
         for (fd, place) in inherited {
@@ -184,7 +190,7 @@ impl Judge {
             Call::Owner | Call::Foreign { .. } => self.trust_no_descriptor(),
             // Somebody outside may have the socket, too, and accept the next connection.
             Call::Listens { fd } if !self.is_own_socket(task, fd) => self.trust_no_descriptor(),
-            Call::Takes => self.connections.get_mut().trust_none(),
+            Call::Takes => self.trust_no_descriptor(),
             Call::Message { fd, header } => {
                 let is_known = self.pipes.is_empty() && self.has_passed_descriptors;
                 if !is_known
@@ -194,11 +200,11 @@ impl Judge {
                     self.trust_no_descriptor();
                 }
             }
-            Call::Receives { fd, header } if self.connections.get_mut().trusts_some() => {
+            Call::Receives { fd, header } if !self.has_passed_descriptors => {
                 let brings_some = may_have_descriptors(task, header)
                     && !self.brings_nothing(task, fd).unwrap_or(false);
                 if brings_some {
-                    self.connections.get_mut().trust_none();
+                    self.trust_no_descriptor();
                 }
             }
             _ => {}
@@ -232,6 +238,13 @@ impl Judge {
         self.connections.get_mut().trust_none();
         self.has_passed_descriptors = true;
         self.anonymous_are_outside = true;
+    }
+
+    /// Whether a descriptor is a pipe or socket that leads outside.
+    pub(crate) fn streams_outside(&self, stopped: &Stopped, fd: i32) -> bool {
+        let place = Task(stopped.thread).descriptor(fd);
+        place.is_ok_and(|place| matches!(place.kind, FileType::Fifo | FileType::Socket))
+            && self.leads_outside(stopped, fd)
     }
 
     /// Whether what is moved to a descriptor leaves, if its file is on no mount with promises.
@@ -269,6 +282,7 @@ impl Judge {
             Call::Pipe { .. } | Call::AsksForDoor { .. } | Call::AsksWhetherOutside { .. } => true,
             Call::Receives { .. } | Call::Takes => true,
             Call::Output { fd }
+            | Call::Sends { fd }
             | Call::Message { fd, .. }
             | Call::Connects { fd, .. }
             | Call::Listens { fd } => inside(fd)?,
@@ -318,7 +332,10 @@ impl Judge {
         };
         Ok(match place.kind {
             FileType::RegularFile | FileType::Directory => is_only(promised, place.device),
-            FileType::Fifo => self.pipes.contains(&(place.device, place.inode)),
+            // An epoll that somebody outside has may tell of a pipe that was made later.
+            FileType::Fifo => {
+                !self.anonymous_are_outside && self.pipes.contains(&(place.device, place.inode))
+            }
             FileType::Socket => {
                 let number = (place.device, place.inode);
                 !self.is_inherited(number)

@@ -407,6 +407,10 @@ impl CallReceiver {
                 // Programs then read and write, as where the kernel cannot move.
                 self.listener.fail(&stopped, libc::EINVAL);
             }
+            // The same.
+            Call::Sends { fd } if self.session.judge().streams_outside(&stopped, fd) => {
+                self.listener.fail(&stopped, libc::EINVAL);
+            }
             Call::AsksForDoor { what } => self.give_memory(&stopped, what),
             Call::AsksWhetherOutside { fd } => {
                 let is_outside = self.session.judge().leads_outside(&stopped, fd);

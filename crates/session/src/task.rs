@@ -383,6 +383,16 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
     living_peer(socket).map_or(Peer::Unknown, Peer::Process)
 }
 
+/// Whether a socket has no other end yet, and may get one: a Unix stream that is neither connected nor listens.
+pub(crate) fn may_be_connected(socket: BorrowedFd<'_>) -> bool {
+    let is = |name| option::<libc::c_int>(socket, name).unwrap_or(0);
+    let is_stream = matches!(is(libc::SO_TYPE), libc::SOCK_STREAM | libc::SOCK_SEQPACKET);
+    is(libc::SO_DOMAIN) == libc::AF_UNIX
+        && is_stream
+        && is(libc::SO_ACCEPTCONN) == 0
+        && option::<libc::ucred>(socket, libc::SO_PEERCRED).is_none_or(|peer| peer.pid == 0)
+}
+
 fn living_peer(socket: BorrowedFd<'_>) -> Option<u32> {
     let process = option::<libc::c_int>(socket, SO_PEERPIDFD)?;
     // SAFETY: the call made the descriptor for its caller.

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""What a member of a session prepares before it promises something, and what leaves by it afterwards (`weir run --sync external`).
+
+    armed.py cases
+        prints the cases
+    armed.py outside CASE WEIR MOUNT PROCESS DIRECTORY
+        runs the member, kills the process (the daemon) when a number is seen outside, or is not for a while, and prints the number
+    armed.py member CASE MOUNT DIRECTORY
+        the member: prepares, writes 1 to MOUNT/file and syncs it, and lets it leave
+"""
+
+import array
+import ctypes
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+# What the member inherits.
+INHERITED = 5
+PATIENCE_S = 3
+LIBRARY = ctypes.CDLL(None, use_errno=True)
+PIDFD_OPEN, PIDFD_GETFD, IO_SETUP, IO_SUBMIT, VMSPLICE = 434, 438, 206, 209, 278
+
+
+def call(number, *arguments):
+    result = LIBRARY.syscall(number, *arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "system call")
+    return result
+
+
+def soon(what):
+    """The first result that is something."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        try:
+            found = what()
+        except OSError:
+            found = None
+        if found:
+            return found
+        time.sleep(0.005)
+    return None
+
+
+class Member:
+    """`file` holds 0."""
+
+    def __init__(self, mount, directory):
+        self.file = os.open(mount + "/file", os.O_RDWR)
+        self.directory = directory
+
+    def promise(self):
+        # What was done before is over.
+        time.sleep(0.3)
+        os.pwrite(self.file, b"1", 0)
+        os.fsync(self.file)
+
+    @staticmethod
+    def stay():
+        """Nothing is closed."""
+        time.sleep(60)
+
+    def path(self):
+        return self.directory + "/socket"
+
+    def stream(self):
+        return socket.socket(socket.AF_UNIX)
+
+    def received(self):
+        """A descriptor from outside."""
+        control = self.stream()
+        control.connect(self.directory + "/control")
+        _, sent, _, _ = control.recvmsg(1, socket.CMSG_SPACE(4))
+        return socket.socket(fileno=array.array("i", sent[0][2])[0])
+
+    def connect_by(self, own):
+        """Sends by a connection between two sockets of members, of which somebody outside has one."""
+        listening = self.stream()
+        listening.bind(self.path())
+        listening.listen()
+        own.connect(self.path())
+        taken, _ = listening.accept()
+        self.promise()
+        taken.send(b"1")
+        self.stay()
+
+    def unix_inherited(self):
+        self.connect_by(socket.socket(fileno=INHERITED))
+
+    def unix_received(self):
+        self.connect_by(self.received())
+
+    def unix_taken(self):
+        process = call(PIDFD_OPEN, int(os.environ["OUTSIDER"]), 0)
+        self.connect_by(socket.socket(fileno=call(PIDFD_GETFD, process, int(os.environ["SOCKET"]), 0)))
+
+    def unix_listening(self):
+        listening = self.received()
+        listening.listen()
+        own = self.stream()
+        own.connect(self.path())
+        self.promise()
+        own.send(b"1")
+        self.stay()
+
+    def sendfile(self):
+        os.sendfile(INHERITED, self.file, 0, 1)
+        self.promise()
+
+    sendfile_pipe = sendfile_unix = sendfile_tcp = sendfile
+
+    def vmsplice(self):
+        page = mmap.mmap(-1, mmap.PAGESIZE)
+        page[:1] = b"0"
+        piece = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.c_char.from_buffer(page)), 1)
+        try:
+            call(VMSPLICE, INHERITED, piece, ctypes.c_size_t(1), 0)
+        except OSError:
+            os.write(INHERITED, b"0")
+        self.promise()
+        page[:1] = b"1"
+        self.stay()
+
+    def epoll_pipe(self):
+        read, write = os.pipe()
+        events = select.epoll.fromfd(INHERITED)
+        events.register(read, select.EPOLLIN)
+        self.promise()
+        os.write(write, b"1")
+        self.stay()
+
+    def epoll_socket(self):
+        one, other = socket.socketpair()
+        events = select.epoll.fromfd(INHERITED)
+        events.register(one.fileno(), select.EPOLLIN)
+        self.promise()
+        other.send(b"1")
+        self.stay()
+
+    def aio_poll(self):
+        read, write = os.pipe()
+        context = ctypes.c_ulong()
+        call(IO_SETUP, 1, ctypes.byref(context))
+        # struct iocb (linux/aio_abi.h): IOCB_CMD_POLL, and IOCB_FLAG_RESFD.
+        request = struct.pack("QIIHhIQQqQII", 0, 0, 0, 5, 0, read, select.POLLIN, 0, 0, 0, 1, INHERITED)
+        memory = ctypes.create_string_buffer(request)
+        call(IO_SUBMIT, context, 1, (ctypes.c_void_p * 1)(ctypes.addressof(memory)))
+        self.promise()
+        os.write(write, b"1")
+        self.stay()
+
+
+CASES = [name.replace("_", "-") for name in vars(Member) if "_" in name and name[0] != "_" and name != "connect_by"] + ["vmsplice"]
+
+
+def descriptors(case, directory):
+    """What the member inherits, and how a number is seen: 1, or nothing yet."""
+    if case.startswith("unix"):
+        own = socket.socket(socket.AF_UNIX)
+        if case == "unix-listening":
+            own.bind(directory + "/socket")
+            own.settimeout(0.01)
+            taken = []
+
+            def look():
+                if not taken:
+                    taken.append(own.accept()[0])
+                return int(taken[0].recv(1, socket.MSG_DONTWAIT))
+
+            return own, look
+        return own, lambda: int(own.recv(1, socket.MSG_DONTWAIT))
+    if case.startswith("epoll"):
+        own = select.epoll()
+        return own, lambda: 1 if own.poll(0) else None
+    if case == "aio-poll":
+        own = open(os.eventfd(0, os.EFD_NONBLOCK), "rb", buffering=0)
+        return own, lambda: 1 if own.read(8) else None
+    if case == "sendfile-unix":
+        other, own = socket.socketpair()
+    elif case == "sendfile-tcp":
+        listening = socket.create_server(("127.0.0.1", 0))
+        own = socket.create_connection(listening.getsockname())
+        other, _ = listening.accept()
+    else:
+        read, write = os.pipe()
+        other, own = open(read, "rb", buffering=0), open(write, "wb", buffering=0)
+
+    def look_late():
+        # The program may change what it has given to the kernel.
+        time.sleep(1.5)
+        number = other.recv(1) if isinstance(other, socket.socket) else other.read(1)
+        return number.decode()
+
+    return own, look_late
+
+
+def outside(case, weir, mount, process, directory):
+    own, look = descriptors(case, directory)
+    control = socket.socket(socket.AF_UNIX)
+    control.bind(directory + "/control")
+    control.listen()
+    environment = {**os.environ, "OUTSIDER": str(os.getpid()), "SOCKET": str(own.fileno())}
+    passed = []
+    if case not in ("unix-received", "unix-taken", "unix-listening"):
+        os.dup2(own.fileno(), INHERITED)
+        passed = [INHERITED]
+    member = [sys.executable, __file__, "member", case, mount, directory]
+    session = subprocess.Popen(
+        [weir, "run", "--sync", "external", "--", *member], env=environment, pass_fds=passed, start_new_session=True
+    )
+    if case in ("unix-received", "unix-listening"):
+        taken, _ = control.accept()
+        taken.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [own.fileno()]))])
+    number = soon(look)
+    os.kill(int(process), signal.SIGKILL)
+    os.killpg(session.pid, signal.SIGKILL)
+    session.wait()
+    print(int(number or 0))
+
+
+def main():
+    what, *rest = sys.argv[1:]
+    if what == "cases":
+        print("\n".join(CASES))
+    elif what == "outside":
+        outside(*rest)
+    else:
+        member = Member(*rest[1:])
+        getattr(member, rest[0].replace("-", "_"))()
+        member.stay()
+
+
+if __name__ == "__main__":
+    main()
