@@ -29,14 +29,7 @@ reported() { python3 "$SUPPORT/field.py" "$2" <"$1"; }
 # Looking into the mount would be noticed: who looks waits for what was promised.
 no_sessions() { "$WEIR" status "$MNT" --json | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["sessions"] != [])'; }
 # A field of the session with the most promises on the mount, or on another one: sync(2) in any session of the machine makes that one a user of all mounts.
-of_session() {
-    "$WEIR" status "${2:-$MNT}" --json | python3 -c 'if True:
-        import json, sys
-        of = max(json.load(sys.stdin)["sessions"], key=lambda of: (of["promises"], of["pending"]))
-        for name in sys.argv[1].split("."):
-            of = of[name]
-        print(of)' "$1" 2>/dev/null
-}
+of_session() { "$WEIR" status "${2:-$MNT}" --json | python3 "$SUPPORT/session.py" field "$1" 2>/dev/null; }
 promised() { [ "$(of_session promises || echo 0)" -ge 1 ]; }
 
 kill_daemon() {
@@ -512,18 +505,7 @@ told)
     # What `weir status` says of a session while it runs: its commits by their reasons, and how long what left waited.
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
     is_promised() { [ "$(of_session promises)" = 2 ]; }
-    external -- python3 -c 'if True:
-        import os, sys, time
-        file = os.open(sys.argv[1] + "/file", os.O_RDWR | os.O_CREAT)
-        os.write(file, b"one\n")
-        os.fsync(file)
-        os.write(1, b"said\n")
-        while not os.path.exists(sys.argv[2]):
-            time.sleep(0.01)
-        os.write(file, b"two\n")
-        os.fsync(file)
-        while not os.path.exists(sys.argv[3]):
-            time.sleep(0.01)' "$MNT" "$WORK/go" "$WORK/end" >"$WORK/said" &
+    external -- python3 "$SUPPORT/session.py" told "$MNT/file" "$WORK/go" "$WORK/end" >"$WORK/said" &
     program=$!
     soon grep -q said "$WORK/said" || fail "it says nothing"
     [ "$(of_session commits.for_output)" = 1 ] || fail "$("$WEIR" status "$MNT" --json | grep -A30 sessions)"
@@ -676,12 +658,7 @@ unmounted)
     head -c 4096 /dev/zero >"$WORK/other/file"
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
     mount_weir "$WORK/other" "$WORK/elsewhere" "${COMMIT[@]}"
-    "$WEIR" run --sync every-write -- python3 -c 'if True:
-        import os, sys, time
-        while not os.path.exists(sys.argv[2]):
-            time.sleep(0.1)
-        open(sys.argv[1], "w").write("text")
-        os.write(1, b"seen")' "$MNT/file" "$WORK/go" >"$WORK/said" 2>&1 &
+    "$WEIR" run --sync every-write -- python3 "$SUPPORT/session.py" writes "$MNT/file" "$WORK/go" >"$WORK/said" 2>&1 &
     runner=$!
     sessions_elsewhere() { of_session "$1" "$WORK/elsewhere"; }
     soon sessions_elsewhere supervisor >"$WORK/number" || fail "the session does not begin"
@@ -907,16 +884,7 @@ sqlite)
 failure)
     # The daemon dies: what waits is not released, the session is killed, and the command says so.
     mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-    # One process: where many are started, judging them is a reason for a commit.
-    external -- python3 -c 'if True:
-        import os, sys, time
-        file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-        os.write(file, b"x")
-        os.fsync(file)
-        while not os.path.exists(sys.argv[2]):
-            time.sleep(0.1)
-        os.write(1, b"leaked")
-        time.sleep(100)' "$MNT/f" "$WORK/go" >"$WORK/out" 2>"$WORK/said" &
+    external -- python3 "$SUPPORT/session.py" leaks "$MNT/f" "$WORK/go" >"$WORK/out" 2>"$WORK/said" &
     runner=$!
     soon promised || fail "nothing was promised"
     kill -9 "$WEIR_PID"

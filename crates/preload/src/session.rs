@@ -240,7 +240,7 @@ pub(crate) fn must_copy(to: c_int, from: c_int) -> bool {
     // SAFETY: the thread's own.
     let is_invalid = unsafe { *libc::__errno_location() } == libc::EINVAL;
     is_invalid
-        && posts::is_in_session()
+        && IS_MEMBER.load(Ordering::Acquire)
         && sys::place(to).is_ok_and(sys::Place::is_pipe_or_socket)
         && sys::place(from).is_ok_and(|place| place.is_file() && !place.is_directory())
 }
