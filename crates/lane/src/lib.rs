@@ -36,6 +36,7 @@ pub mod board;
 pub mod client;
 #[cfg(not(loom))]
 pub mod commits;
+#[cfg(not(loom))]
 pub mod door;
 mod doorbell;
 #[cfg(fuzzing)]

@@ -390,7 +390,7 @@ pub(crate) fn may_be_connected(socket: BorrowedFd<'_>) -> bool {
     is(libc::SO_DOMAIN) == libc::AF_UNIX
         && is_stream
         && is(libc::SO_ACCEPTCONN) == 0
-        && option::<libc::ucred>(socket, libc::SO_PEERCRED).is_none_or(|peer| peer.pid == 0)
+        && rustix::net::getpeername(socket).is_err()
 }
 
 fn living_peer(socket: BorrowedFd<'_>) -> Option<u32> {
