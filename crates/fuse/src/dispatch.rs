@@ -98,8 +98,8 @@ impl Answers for AfterCommit {
     }
 }
 
-/// Gives answers to who is outside a session on when what was promised there is durable: the promises are looked at when the answer is ready, since it may
-/// show what was changed after them.
+/// Gives a program outside a session its answer when what was promised in the session is durable. The promises are looked at when the answer is
+/// ready, since it may show what was changed after them.
 struct AfterPromises {
     fs: Arc<FileSystem>,
     shown: Shown,

@@ -125,7 +125,7 @@ impl Waits {
         self.by_length.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// What so many in a hundred took at most, in microseconds; 0 without waits.
+    /// The time within which this share of the waits was over, in microseconds; 0 without waits.
     pub fn percentile_us(&self, percent: u64) -> u64 {
         let wanted = u128::from(self.count()) * u128::from(percent);
         let mut sum = 0_u128;

@@ -57,10 +57,9 @@ pub(crate) struct Judge {
     connections: RefCell<Connections>,
     /// Those of the session's mounts, each with a descriptor of the process.
     daemons: Vec<(u32, OwnedFd)>,
-    /// A member has sent descriptors out: a socket of a member may be in other hands.
-    has_passed_descriptors: bool,
-    /// Descriptors without a file came from outside, or were passed there: all of them have one number.
-    anonymous_are_outside: bool,
+    /// A descriptor may be in the hands of a member and of somebody outside: it was sent, received, taken or inherited. Then no pipe, no socket and
+    /// no descriptor without a file is inside any more.
+    has_shared_descriptors: bool,
 }
 
 /// A program of the session, and all that comes from it.
@@ -83,8 +82,7 @@ impl Judge {
             outside: RefCell::new(HashSet::new()),
             connections: Connections::new().into(),
             daemons: Vec::new(),
-            has_passed_descriptors: false,
-            anonymous_are_outside: false,
+            has_shared_descriptors: false,
         };
         judge.add(std::process::id(), None)?;
         Ok(judge)
@@ -178,9 +176,9 @@ impl Judge {
         self.trust() != before
     }
 
-    fn trust(&mut self) -> [bool; 3] {
+    fn trust(&mut self) -> [bool; 2] {
         let some = self.connections.get_mut().trusts_some();
-        [self.has_passed_descriptors, self.anonymous_are_outside, some]
+        [self.has_shared_descriptors, some]
     }
 
     fn look_at(&mut self, stopped: &Stopped) {
@@ -191,21 +189,19 @@ impl Judge {
             // Somebody outside may have the socket, too, and accept the next connection.
             Call::Listens { fd } if !self.is_own_socket(task, fd) => self.trust_no_descriptor(),
             Call::Takes => self.trust_no_descriptor(),
-            Call::Message { fd, header } => {
-                let is_known = self.pipes.is_empty() && self.has_passed_descriptors;
-                if !is_known
+            Call::Message { fd, header }
+                if !self.has_shared_descriptors
                     && may_have_descriptors(task, header)
-                    && !self.is_inside(task, fd, &[]).unwrap_or(false)
-                {
-                    self.trust_no_descriptor();
-                }
+                    && !self.is_inside(task, fd, &[]).unwrap_or(false) =>
+            {
+                self.trust_no_descriptor();
             }
-            Call::Receives { fd, header } if !self.has_passed_descriptors => {
-                let brings_some = may_have_descriptors(task, header)
-                    && !self.brings_nothing(task, fd).unwrap_or(false);
-                if brings_some {
-                    self.trust_no_descriptor();
-                }
+            Call::Receives { fd, header }
+                if !self.has_shared_descriptors
+                    && may_have_descriptors(task, header)
+                    && !self.brings_nothing(task, fd).unwrap_or(false) =>
+            {
+                self.trust_no_descriptor();
             }
             _ => {}
         }
@@ -236,8 +232,7 @@ impl Judge {
     fn trust_no_descriptor(&mut self) {
         self.pipes.clear();
         self.connections.get_mut().trust_none();
-        self.has_passed_descriptors = true;
-        self.anonymous_are_outside = true;
+        self.has_shared_descriptors = true;
     }
 
     /// Whether a descriptor is a pipe or socket that leads outside.
@@ -261,7 +256,7 @@ impl Judge {
         shows_locks: bool,
     ) -> bool {
         let task = Task(stopped.thread);
-        let shows_locks = shows_locks || self.has_passed_descriptors;
+        let shows_locks = shows_locks || self.has_shared_descriptors;
         self.judge(task, stopped.call, promised, shows_locks).unwrap_or(false)
     }
 
@@ -334,7 +329,7 @@ impl Judge {
             FileType::RegularFile | FileType::Directory => is_only(promised, place.device),
             // An epoll that somebody outside has may tell of a pipe that was made later.
             FileType::Fifo => {
-                !self.anonymous_are_outside && self.pipes.contains(&(place.device, place.inode))
+                !self.has_shared_descriptors && self.pipes.contains(&(place.device, place.inode))
             }
             FileType::Socket => {
                 let number = (place.device, place.inode);
@@ -345,7 +340,7 @@ impl Judge {
             FileType::CharacterDevice => NOBODY_READS.contains(&place.represents),
             // What has no type is no file: an eventfd, an epoll, a timerfd.
             FileType::Unknown => {
-                !self.anonymous_are_outside && HARMLESS.contains(&task.link(fd)?.as_str())
+                !self.has_shared_descriptors && HARMLESS.contains(&task.link(fd)?.as_str())
             }
             _ => false,
         })
@@ -368,7 +363,7 @@ impl Judge {
     }
 
     fn is_between_members(&self, task: Task, fd: i32, number: (Device, u64)) -> io::Result<bool> {
-        if self.has_passed_descriptors {
+        if self.has_shared_descriptors {
             return Ok(false);
         }
         let socket = task.duplicate(fd)?;
