@@ -686,6 +686,9 @@ door-results)
         external -- python3 "$LEAVING" results "$MNT/d/file" "$promised" >"$WORK/within"
         diff "$WORK/without" "$WORK/within" || fail "results with $promised"
     done
+    python3 "$SUPPORT/sends.py" outside "$MNT/d" python3 >"$WORK/without"
+    timeout -s KILL 60 python3 "$SUPPORT/sends.py" outside "$MNT/d" "$WEIR" run --sync external -- python3 >"$WORK/within"
+    diff "$WORK/without" "$WORK/within" || fail "results of sendfile"
     cc -o "$WORK/cancelled" "$SUPPORT/cancelled.c" -pthread
     external -- "$WORK/cancelled" "$MNT/d" 2>"$WORK/said" || fail "a thread is not cancelled after: $(cat "$WORK/said")"
     umount_weir "$MNT"

@@ -9,6 +9,7 @@ mod descriptors;
 mod files;
 mod memory;
 mod programs;
+mod sendfile;
 mod session;
 
 /// Defines C functions. In the body the name after `as` calls the next definition. No value with a destructor may be

@@ -234,15 +234,14 @@ fn way(fd: c_int) -> Way {
     }
 }
 
-/// Whether a sendfile(2) that has just failed is to be made by copying: in a session a pipe or socket that leads outside gets no pages of files, which
-/// may be changed before somebody reads them.
-pub(crate) fn must_copy(to: c_int, from: c_int) -> bool {
+/// Whether a sendfile(2) that has just failed did because a session gives pipes and sockets no pages of files, which may be changed before somebody
+/// reads them.
+pub(crate) fn refuses_pages(to: c_int) -> bool {
     // SAFETY: the thread's own.
     let is_invalid = unsafe { *libc::__errno_location() } == libc::EINVAL;
     is_invalid
         && IS_MEMBER.load(Ordering::Acquire)
         && sys::place(to).is_ok_and(sys::Place::is_pipe_or_socket)
-        && sys::place(from).is_ok_and(|place| place.is_file() && !place.is_directory())
 }
 
 /// What the supervisor has said of pipes and sockets, each with its number: in the first bits [`OUTSIDE`], or the page's changes when it said that

@@ -317,6 +317,31 @@ pub(crate) fn pwritev(fd: c_int, pieces: &[libc::iovec], offset: u64) -> Result<
     plain!(libc::SYS_pwritev, fd, pieces.as_ptr(), pieces.len(), offset)
 }
 
+/// pread(2).
+pub(crate) fn pread(fd: c_int, to: &mut [u8], offset: u64) -> Result<usize> {
+    plain!(libc::SYS_pread64, fd, to.as_mut_ptr(), to.len(), offset)
+}
+
+/// sendfile(2).
+///
+/// # Safety
+/// The place is written to. The kernel checks its address.
+pub(crate) unsafe fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> Result<usize> {
+    plain!(libc::SYS_sendfile, to, from, at, len)
+}
+
+/// write(2).
+pub(crate) fn write_some(fd: c_int, bytes: &[u8]) -> Result<usize> {
+    plain!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len())
+}
+
+/// Writes what does not have to wait (pwritev2(2), RWF_NOWAIT).
+pub(crate) fn write_at_once(fd: c_int, bytes: &[u8]) -> Result<usize> {
+    let piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let (one, no_offset) = (1, -1);
+    plain!(libc::SYS_pwritev2, fd, &raw const piece, one, no_offset, 0, libc::RWF_NOWAIT)
+}
+
 /// The soft limit of a resource (getrlimit(2)).
 pub(crate) fn limit(resource: u32) -> Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -450,7 +475,7 @@ pub(crate) fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
 
 /// Writes a message with write(2).
 pub(crate) fn write(fd: c_int, message: &[u8]) {
-    let _ = plain!(libc::SYS_write, fd, message.as_ptr(), message.len());
+    let _ = write_some(fd, message);
 }
 
 /// A SOCK_SEQPACKET socket, connected to a name in the abstract namespace (unix(7)), of which a daemon has told. Connecting fails after `seconds`, or after

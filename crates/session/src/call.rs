@@ -152,6 +152,8 @@ impl Call {
             | libc::SYS_fchown
             | libc::SYS_fsetxattr
             | libc::SYS_fremovexattr => Call::Output { fd: fd(0) },
+            // Nothing is sent, but all is checked.
+            libc::SYS_sendfile if arguments[3] == 0 => Call::Output { fd: fd(0) },
             libc::SYS_sendfile | libc::SYS_vmsplice => Call::Sends { fd: fd(0) },
             libc::SYS_connect => Call::Connects { fd: fd(0), address: arguments[1] },
             libc::SYS_listen => Call::Listens { fd: fd(0) },
@@ -237,6 +239,8 @@ mod tests {
         assert_eq!(of(libc::SYS_fdatasync, [7, 0, 0, 0, 0, 0]), Call::Sync { fd: 7 });
         assert_eq!(of(libc::SYS_copy_file_range, [3, 0, 4, 0, 9, 0]), Call::Output { fd: 4 });
         assert_eq!(of(libc::SYS_splice, [3, 0, 4, 0, 9, 0]), Call::Moves { from: 3, into: 4 });
+        assert_eq!(of(libc::SYS_sendfile, [4, 3, 0, 9, 0, 0]), Call::Sends { fd: 4 });
+        assert_eq!(of(libc::SYS_sendfile, [4, 3, 0, 0, 0, 0]), Call::Output { fd: 4 });
         let submits = of(libc::SYS_io_submit, [9, 2, 0x10, 0, 0, 0]);
         assert_eq!(submits, Call::Submits { count: 2, list: 0x10 });
         let owner = [3, libc::F_SETOWN as u64, 1, 0, 0, 0];

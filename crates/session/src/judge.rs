@@ -235,13 +235,6 @@ impl Judge {
         self.has_shared_descriptors = true;
     }
 
-    /// Whether a descriptor is a pipe or socket that leads outside.
-    pub(crate) fn streams_outside(&self, stopped: &Stopped, fd: i32) -> bool {
-        let place = Task(stopped.thread).descriptor(fd);
-        place.is_ok_and(|place| matches!(place.kind, FileType::Fifo | FileType::Socket))
-            && self.leads_outside(stopped, fd)
-    }
-
     /// Whether what is moved to a descriptor leaves, if its file is on no mount with promises.
     pub(crate) fn leads_outside(&self, stopped: &Stopped, into: i32) -> bool {
         !self.is_inside(Task(stopped.thread), into, &[]).unwrap_or(false)

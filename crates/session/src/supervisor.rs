@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions};
 use rustix::time::ClockId;
@@ -403,12 +403,13 @@ impl CallReceiver {
                 // The kernel syncs all other file systems.
                 self.listener.pass(&stopped);
             }
-            Call::Moves { into, .. } if self.leads_outside(&stopped, into) => {
-                // Programs then read and write, as where the kernel cannot move.
+            // Programs then read and write, as where the kernel cannot do it.
+            Call::Moves { from, into }
+                if gives_pages(&stopped, from, into) || self.leads_outside(&stopped, into) =>
+            {
                 self.listener.fail(&stopped, libc::EINVAL);
             }
-            // The same.
-            Call::Sends { fd } if self.session.judge().streams_outside(&stopped, fd) => {
+            Call::Sends { fd } if is_stream(&stopped, fd) => {
                 self.listener.fail(&stopped, libc::EINVAL);
             }
             Call::AsksForDoor { what } => self.give_memory(&stopped, what),
@@ -510,4 +511,16 @@ impl CallReceiver {
             Mount::Other => None,
         }
     }
+}
+
+/// Whether a pipe or socket gets pages of a file. Also among members: an end of it may be passed out before they are read. What is in pipes
+/// is never changed, as only such calls, sendfile(2) and vmsplice(2) bring pages there.
+fn gives_pages(stopped: &Stopped, from: i32, into: i32) -> bool {
+    is_stream(stopped, into) && !is_stream(stopped, from)
+}
+
+/// Whether a descriptor is a pipe or socket.
+fn is_stream(stopped: &Stopped, fd: i32) -> bool {
+    let place = Task(stopped.thread).descriptor(fd);
+    place.is_ok_and(|place| matches!(place.kind, FileType::Fifo | FileType::Socket))
 }

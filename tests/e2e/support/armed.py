@@ -21,11 +21,12 @@ import subprocess
 import sys
 import time
 
-# What the member inherits.
-INHERITED = 5
+# What the member inherits. Nothing else has this number.
+INHERITED = 63
 PATIENCE_S = 3
 LIBRARY = ctypes.CDLL(None, use_errno=True)
-PIDFD_OPEN, PIDFD_GETFD, IO_SETUP, IO_SUBMIT, VMSPLICE = 434, 438, 206, 209, 278
+PIDFD_OPEN, PIDFD_GETFD, IO_SETUP, IO_SUBMIT, SENDFILE, SPLICE, TEE, VMSPLICE = 434, 438, 206, 209, 40, 275, 276, 278
+ONE = ctypes.c_size_t(1)
 
 
 def call(number, *arguments):
@@ -33,6 +34,14 @@ def call(number, *arguments):
     if result < 0:
         raise OSError(ctypes.get_errno(), "system call")
     return result
+
+
+def by_reference(into, number, *arguments):
+    """Gives pages away without a copy, or writes, where that is refused."""
+    try:
+        call(number, *arguments)
+    except OSError:
+        os.write(into, b"0")
 
 
 def soon(what):
@@ -120,13 +129,72 @@ class Member:
         page = mmap.mmap(-1, mmap.PAGESIZE)
         page[:1] = b"0"
         piece = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.c_char.from_buffer(page)), 1)
-        try:
-            call(VMSPLICE, INHERITED, piece, ctypes.c_size_t(1), 0)
-        except OSError:
-            os.write(INHERITED, b"0")
+        by_reference(INHERITED, VMSPLICE, INHERITED, piece, ONE, 0)
         self.promise()
         page[:1] = b"1"
         self.stay()
+
+    def unix_pair(self):
+        """Two connected sockets of this process."""
+        listening = self.stream()
+        listening.bind(self.path())
+        listening.listen()
+        own = self.stream()
+        own.connect(self.path())
+        return own.detach(), listening.accept()[0].detach()
+
+    @staticmethod
+    def tcp_pair():
+        listening = socket.create_server(("127.0.0.1", 0))
+        own = socket.create_connection(listening.getsockname())
+        return own.detach(), listening.accept()[0].detach()
+
+    def passed(self, pair, number, *arguments):
+        """Gives the file's page to a pipe or socket between members, then passes the other end out. `arguments`: None is where it goes."""
+        into, out = pair
+        by_reference(into, number, *[into if argument is None else argument for argument in arguments])
+        self.pass_out(out)
+
+    def pass_out(self, descriptor):
+        # Closing it would wait for a commit.
+        self.control = self.stream()
+        self.control.connect(self.directory + "/control")
+        self.control.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))])
+        self.promise()
+
+    def passed_sendfile_pipe(self):
+        self.passed(os.pipe()[::-1], SENDFILE, None, self.file, 0, ONE)
+
+    def passed_sendfile_unix(self):
+        self.passed(self.unix_pair(), SENDFILE, None, self.file, 0, ONE)
+
+    def passed_sendfile_tcp(self):
+        self.passed(self.tcp_pair(), SENDFILE, None, self.file, 0, ONE)
+
+    def passed_splice(self):
+        self.passed(os.pipe()[::-1], SPLICE, self.file, 0, None, 0, ONE, 0)
+
+    def passed_vmsplice(self, onward=None):
+        """`onward`: how it goes on from the pipe, and where to."""
+        page = mmap.mmap(-1, mmap.PAGESIZE)
+        page[:1] = b"0"
+        piece = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.c_char.from_buffer(page)), 1)
+        read, write = os.pipe()
+        by_reference(write, VMSPLICE, write, piece, ONE, 0)
+        if onward:
+            number, (into, out) = onward
+            offsets = [0] if number == SPLICE else []
+            call(number, read, *offsets, into, *offsets, ONE, 0)
+            read = out
+        self.pass_out(read)
+        page[:1] = b"1"
+        self.stay()
+
+    def passed_vmsplice_splice(self):
+        self.passed_vmsplice((SPLICE, self.unix_pair()))
+
+    def passed_vmsplice_tee(self):
+        self.passed_vmsplice((TEE, os.pipe()[::-1]))
 
     def epoll_pipe(self):
         read, write = os.pipe()
@@ -157,7 +225,8 @@ class Member:
         self.stay()
 
 
-CASES = [name.replace("_", "-") for name in vars(Member) if "_" in name and name[0] != "_" and name != "connect_by"] + ["vmsplice"]
+PREFIXES = ("unix-", "sendfile-", "passed-", "epoll-", "aio-")
+CASES = [name for name in (name.replace("_", "-") for name in vars(Member)) if name.startswith(PREFIXES) and name != "unix-pair"] + ["vmsplice"]
 
 
 def descriptors(case, directory):
@@ -182,6 +251,19 @@ def descriptors(case, directory):
     if case == "aio-poll":
         own = open(os.eventfd(0, os.EFD_NONBLOCK), "rb", buffering=0)
         return own, lambda: 1 if own.read(8) else None
+    if case.startswith("passed"):
+        control = socket.socket(socket.AF_UNIX)
+        control.bind(directory + "/control")
+        control.listen()
+
+        def look_passed():
+            taken, _ = control.accept()
+            _, sent, _, _ = taken.recvmsg(1, socket.CMSG_SPACE(4))
+            # The program may change what it has given to the kernel.
+            time.sleep(1.5)
+            return os.read(array.array("i", sent[0][2])[0], 1).decode()
+
+        return None, look_passed
     if case == "sendfile-unix":
         other, own = socket.socketpair()
     elif case == "sendfile-tcp":
@@ -203,19 +285,23 @@ def descriptors(case, directory):
 
 def outside(case, weir, mount, process, directory):
     own, look = descriptors(case, directory)
-    control = socket.socket(socket.AF_UNIX)
-    control.bind(directory + "/control")
-    control.listen()
-    environment = {**os.environ, "OUTSIDER": str(os.getpid()), "SOCKET": str(own.fileno())}
-    passed = []
-    if case not in ("unix-received", "unix-taken", "unix-listening"):
+    is_sent = case in ("unix-received", "unix-listening")
+    environment = {**os.environ, "OUTSIDER": str(os.getpid())}
+    inherited = []
+    if is_sent:
+        control = socket.socket(socket.AF_UNIX)
+        control.bind(directory + "/control")
+        control.listen()
+    elif case == "unix-taken":
+        environment["SOCKET"] = str(own.fileno())
+    elif own:
         os.dup2(own.fileno(), INHERITED)
-        passed = [INHERITED]
+        inherited = [INHERITED]
     member = [sys.executable, __file__, "member", case, mount, directory]
     session = subprocess.Popen(
-        [weir, "run", "--sync", "external", "--", *member], env=environment, pass_fds=passed, start_new_session=True
+        [weir, "run", "--sync", "external", "--", *member], env=environment, pass_fds=inherited, start_new_session=True
     )
-    if case in ("unix-received", "unix-listening"):
+    if is_sent:
         taken, _ = control.accept()
         taken.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [own.fileno()]))])
     number = soon(look)

@@ -286,26 +286,6 @@ interpose! {
         next(from, from_at, to, to_at, len, flags)
     }
 
-    fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        leave::transfer(from);
-        let sent = next(to, from, at, len);
-        if sent >= 0 || !session::must_copy(to, from) {
-            return sent;
-        }
-        // SAFETY: the caller vouches for the place, as to sendfile(2).
-        unsafe { copied(to, from, at, len) }
-    }
-
-    fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        leave::transfer(from);
-        let sent = next(to, from, at, len);
-        if sent >= 0 || !session::must_copy(to, from) {
-            return sent;
-        }
-        // SAFETY: the caller vouches for the place, as to sendfile(2).
-        unsafe { copied(to, from, at, len) }
-    }
-
     fn splice(
         from: c_int,
         from_at: *mut i64,
@@ -321,52 +301,6 @@ interpose! {
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int as next {
         synced(fd);
         next(fd, offset, len, flags)
-    }
-}
-
-/// Bytes that are copied at a time.
-const COPIED_BYTES: usize = 16 << 10;
-/// More than sendfile(2) does not transfer.
-const SENT_MAX: usize = 0x7fff_f000;
-
-/// sendfile(2) by reading and writing.
-///
-/// # Safety
-/// As for sendfile(2).
-unsafe extern "C-unwind" fn copied(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize {
-    let mut buffer = [0_u8; COPIED_BYTES];
-    // SAFETY: the buffer is as long as is read; the program vouches for its own place.
-    unsafe {
-        let mut place =
-            if at.is_null() { libc::lseek64(from, 0, libc::SEEK_CUR) } else { at.read() };
-        if place < 0 {
-            return -1;
-        }
-        let len = len.min(SENT_MAX);
-        let (mut sent, mut failed) = (0, false);
-        while sent < len && !failed {
-            let wanted = COPIED_BYTES.min(len - sent);
-            let read = libc::pread64(from, buffer.as_mut_ptr().cast(), wanted, place);
-            if read <= 0 {
-                failed = read < 0;
-                break;
-            }
-            let written = libc::write(to, buffer.as_ptr().cast(), read as usize);
-            failed = written < read;
-            if written > 0 {
-                sent += written as usize;
-                place += written as i64;
-            }
-        }
-        if sent == 0 && failed {
-            return -1;
-        }
-        if at.is_null() {
-            libc::lseek64(from, place, libc::SEEK_SET);
-        } else {
-            at.write(place);
-        }
-        sent as isize
     }
 }
 
