@@ -502,6 +502,21 @@ impl FileSystem {
         }
     }
 
+    /// The path of an inode below the mount, if it is known without asking home: by the tree of names, or by the descriptor that
+    /// holds it. Words, if it has no name.
+    pub(crate) fn known_path(&self, node: NodeId) -> Option<PathBuf> {
+        let behind = self.write_behind.as_ref();
+        let (above, below) = match behind.map(|behind| behind.known_path(node)) {
+            Some((NodeId::ROOT, below)) => return Some(below),
+            Some(known) => known,
+            None => (node, PathBuf::new()),
+        };
+        let shown = |node| shown_path(self.inodes.get(node)?.path_fd().ok()?).ok();
+        let mut path = shown(above)?.strip_prefix(shown(NodeId::ROOT)?).ok()?.to_owned();
+        path.extend(&below);
+        Some(path)
+    }
+
     /// Closes a file that home got just now, if nobody has it open and it is clean.
     pub(crate) fn close_idle(&self, inode: &Arc<Inode>) {
         if let Some(home) = inode.file() {

@@ -11,10 +11,12 @@ use std::thread::{self, Builder, JoinHandle, available_parallelism};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use weir_engine::FileId;
 use weir_shard::Shard;
 
 use crate::descriptors::Descriptors;
 use crate::file_system::{FileSystem, MountOptions};
+use crate::inode::NodeId;
 use crate::lane::server::Server;
 use crate::lane::{Lane, LaneStatus};
 use crate::reclaimer::Reclaimer;
@@ -282,6 +284,11 @@ impl Observer {
     pub fn lane(&self) -> Option<LaneStatus> {
         let lane = self.0.lane.as_ref()?;
         Some(lane.status(self.0.shard.posted()))
+    }
+
+    /// The path of a file below the mount, if it is known without asking home; words, if it has no name.
+    pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
+        self.0.known_path(NodeId(file.0))
     }
 
     /// How many requests of each kind the kernel sent.

@@ -17,7 +17,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink};
 use weir_engine::{
@@ -30,6 +30,7 @@ use weir_log::{Lsn, Superblock};
 use crate::latency::{Measured, Recorder};
 use crate::pending::{Answer, Continuation, FrozenAction, Pending, Waiting};
 use crate::posted::Posted;
+use crate::slow_files::SlowFiles;
 use crate::ticker::{Deadline, Doorbell};
 use crate::trampoline;
 
@@ -50,6 +51,7 @@ pub(crate) struct State {
     pub(crate) files: HashMap<FileId, Attached>,
     pub(crate) pending: Pending,
     pub(crate) recorder: Recorder,
+    pub(crate) slow_files: SlowFiles,
     pub(crate) posted: Posted,
     pub(crate) deadline: Deadline,
 }
@@ -114,6 +116,7 @@ impl Core {
             files: HashMap::new(),
             pending: Pending::default(),
             recorder: Recorder::new(),
+            slow_files: SlowFiles::default(),
             posted: Posted::default(),
             deadline: Deadline::new(),
         };
@@ -359,9 +362,9 @@ impl Sink for Core {
 }
 
 impl State {
-    /// Keeps a request that was made at `since` and waits for its answer.
-    pub(crate) fn wait(&mut self, since: Time, continuation: Continuation) {
-        self.pending.insert(Waiting { since, continuation });
+    /// Keeps a request, on a file or on none, that was made at `since` and waits for its answer.
+    pub(crate) fn wait(&mut self, since: Time, file: Option<FileId>, continuation: Continuation) {
+        self.pending.insert(Waiting { since, file, continuation });
     }
 
     /// Whether the engine has the file, as this one at home.
@@ -408,24 +411,31 @@ impl State {
         let latency = now.since(waiting.since);
         match (waiting.continuation, reply) {
             (Continuation::Write(continuation), Reply::Written(result)) => {
-                self.recorder.record(Measured::Write, latency);
+                self.record_late(waiting.file, Measured::Write, latency);
                 Ready::Done(continuation, result)
             }
             (Continuation::Posted(continuation), Reply::Written(result)) => {
                 Ready::Done(continuation, result)
             }
             (Continuation::Read(continuation), Reply::Read(result)) => {
-                self.recorder.record(Measured::Read, latency);
+                self.record_late(waiting.file, Measured::Read, latency);
                 Ready::Read(continuation, result)
             }
             (Continuation::Sync(continuation), Reply::Synced(result)) => {
-                self.recorder.record(Measured::Sync, latency);
+                self.record_late(waiting.file, Measured::Sync, latency);
                 Ready::Done(continuation, result)
             }
             (Continuation::Freeze(file, action), Reply::Frozen(result)) => {
                 Ready::Frozen(file, action, result)
             }
             (_, reply) => panic!("{reply:?} answers a request of another kind"),
+        }
+    }
+
+    fn record_late(&mut self, file: Option<FileId>, kind: Measured, latency: Duration) {
+        self.recorder.record(kind, latency);
+        if let Some(file) = file {
+            self.slow_files.record(file, kind, latency);
         }
     }
 }

@@ -49,7 +49,7 @@ impl Poster<'_> {
         match written {
             Outcome::Done(result) => Some(result),
             Outcome::Pending => {
-                self.state.wait(self.now, Continuation::Posted(Box::new(done())));
+                self.state.wait(self.now, Some(file), Continuation::Posted(Box::new(done())));
                 None
             }
         }

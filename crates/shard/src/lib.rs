@@ -42,6 +42,7 @@ mod names;
 mod pending;
 mod posted;
 mod shard;
+mod slow_files;
 mod ticker;
 mod trampoline;
 
@@ -52,3 +53,4 @@ pub use lane::Poster;
 pub use latency::{Latencies, Percentiles};
 pub use posted::Posted;
 pub use shard::{Renamed, Shard, StartError};
+pub use slow_files::{LateAnswers, SlowFile, WaitingNow, Waits};

@@ -100,7 +100,7 @@ impl Shard {
             match state.engine.commit_names(request, since) {
                 Outcome::Done(result) => Some((done, result)),
                 Outcome::Pending => {
-                    state.wait(since, Continuation::Sync(Box::new(done)));
+                    state.wait(since, None, Continuation::Sync(Box::new(done)));
                     None
                 }
             }

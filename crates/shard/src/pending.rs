@@ -22,6 +22,8 @@ pub(crate) enum Continuation {
 pub(crate) struct Waiting {
     /// When the request was made.
     pub(crate) since: Time,
+    /// The file that it is on, if it is on one.
+    pub(crate) file: Option<FileId>,
     pub(crate) continuation: Continuation,
 }
 
@@ -46,6 +48,11 @@ impl Pending {
         }
     }
 
+    /// The requests that wait, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
+        self.slots.iter().flatten()
+    }
+
     /// Removes a request: the engine answers each exactly once.
     pub(crate) fn remove(&mut self, request: RequestId) -> Waiting {
         let slot = self.slots.get_mut(request.0 as usize).and_then(Option::take);
@@ -59,7 +66,8 @@ mod tests {
     use super::*;
 
     fn waiting() -> Waiting {
-        Waiting { since: Time::ZERO, continuation: Continuation::Write(Box::new(|_| {})) }
+        let continuation = Continuation::Write(Box::new(|_| {}));
+        Waiting { since: Time::ZERO, file: None, continuation }
     }
 
     #[test]

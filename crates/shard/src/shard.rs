@@ -21,6 +21,7 @@ use weir_log::Identity;
 use crate::core::{Attached, Core, Thread, Work, restore_times};
 use crate::latency::{Latencies, Measured};
 use crate::pending::{Answer, Continuation};
+use crate::slow_files::Waits;
 use crate::trampoline;
 
 /// Frames beyond the engine's memory, for answers and destages that the engine no longer counts.
@@ -429,6 +430,7 @@ impl Shard {
         if let (Ok(Ok(_)), Some(file)) = (&changed, removed) {
             let (sender, ended) = mpsc::channel();
             self.sync_by(
+                None,
                 move |revoked| sender.send(revoked).unwrap_or(()),
                 |engine, request, now| engine.revoke(request, file, now),
             );
@@ -592,7 +594,7 @@ impl Shard {
                     Some((done, result))
                 }
                 Outcome::Pending => {
-                    state.wait(since, Continuation::Write(Box::new(done)));
+                    state.wait(since, Some(file), Continuation::Write(Box::new(done)));
                     None
                 }
             }
@@ -632,7 +634,7 @@ impl Shard {
                     Some((done, result))
                 }
                 Outcome::Pending => {
-                    state.wait(since, Continuation::Read(Box::new(done)));
+                    state.wait(since, Some(file), Continuation::Read(Box::new(done)));
                     None
                 }
             }
@@ -651,7 +653,9 @@ impl Shard {
     ) {
         self.note_attributes(file);
         let done = self.after_at_once(durability, done);
-        self.sync_by(done, |engine, request, now| engine.sync(request, file, durability, now));
+        self.sync_by(Some(file), done, |engine, request, now| {
+            engine.sync(request, file, durability, now)
+        });
     }
 
     /// Tells the engine if attributes of the file changed at home: a sync by the log makes them durable there.
@@ -666,7 +670,7 @@ impl Shard {
 
     /// Brings all dirty data of all files home and makes it durable. The error is the first one met.
     pub fn sync_all(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        self.sync_by(done, |engine, request, now| engine.sync_all(request, now));
+        self.sync_by(None, done, |engine, request, now| engine.sync_all(request, now));
     }
 
     /// As [`Shard::sync_all`], and then SOURCE's file system as a whole is durable (syncfs(2)). If the log has failed, and names do
@@ -725,6 +729,7 @@ impl Shard {
 
     fn sync_by(
         &self,
+        file: Option<FileId>,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
         call: impl FnOnce(&mut Engine, weir_engine::RequestId, weir_engine::Time) -> Outcome<()>,
     ) {
@@ -736,7 +741,7 @@ impl Shard {
                     Some((done, result))
                 }
                 Outcome::Pending => {
-                    state.wait(since, Continuation::Sync(Box::new(done)));
+                    state.wait(since, file, Continuation::Sync(Box::new(done)));
                     None
                 }
             }
@@ -769,7 +774,7 @@ impl Shard {
                         let (end, reply) = action(result);
                         (end, Box::new(reply) as Answer)
                     });
-                    state.wait(now, Continuation::Freeze(file, action));
+                    state.wait(now, Some(file), Continuation::Freeze(file, action));
                     None
                 }
             }
@@ -825,6 +830,13 @@ impl Shard {
     /// How long requests took.
     pub fn latencies(&self) -> Latencies {
         self.core.lock().recorder.latencies()
+    }
+
+    /// Which files' requests waited, and what waits now.
+    pub fn waits(&self) -> Waits {
+        let now = self.core.now();
+        let state = self.core.lock();
+        state.slow_files.waits(&state.pending, now)
     }
 
     /// The back end, for status reports.

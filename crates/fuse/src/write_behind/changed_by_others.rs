@@ -38,6 +38,11 @@ impl WriteBehind {
         self.lock().path_of(&Part::Entry(at.clone())).1
     }
 
+    /// The path of a node below a directory of which no name is known, or below the root; empty if no name of the node is known.
+    pub(crate) fn known_path(&self, node: NodeId) -> (NodeId, PathBuf) {
+        self.lock().path_of(&Part::Attributes(node))
+    }
+
     /// What was at this path in the mount has another place, or is gone, since somebody else changed SOURCE.
     pub(crate) fn note_conflict(&self, path: PathBuf) {
         self.lock().conflicts.add(path);

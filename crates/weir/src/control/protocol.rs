@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use weir_engine::Stats;
 
 /// Longest line; a longer one is refused.
-const LINE_BYTES_MAX: u64 = 64 << 10;
+const LINE_BYTES_MAX: u64 = 256 << 10;
 
 /// A request to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +115,10 @@ pub struct Status {
     pub stats: StatsReport,
     /// How long requests took.
     pub latency: LatencyReport,
+    /// Requests that wait now; absent if a daemon does not say.
+    pub waiting: Option<WaitingReport>,
+    /// The files whose requests waited longest, and files on which requests wait now.
+    pub slow_files: Vec<SlowFileReport>,
 }
 
 /// What `weir status --requests --json` shows of a [`Status`].
@@ -272,6 +276,79 @@ impl From<weir_fuse::SessionStatus> for SessionReport {
         };
         let (every_write, pending) = (every_change, is_pending);
         SessionReport { supervisor, every_write, promises, pending, commits, waits }
+    }
+}
+
+/// [`weir_shard::WaitingNow`], for the status message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WaitingReport {
+    pub writes: u64,
+    pub reads: u64,
+    pub syncs: u64,
+    pub others: u64,
+    pub oldest_ns: u64,
+}
+
+impl From<weir_shard::WaitingNow> for WaitingReport {
+    fn from(from: weir_shard::WaitingNow) -> WaitingReport {
+        let weir_shard::WaitingNow { writes, reads, syncs, others, oldest_ns } = from;
+        WaitingReport { writes, reads, syncs, others, oldest_ns }
+    }
+}
+
+/// [`weir_shard::SlowFile`], for the status message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlowFileReport {
+    /// Its number, as stat(2) shows it in the mount.
+    pub node: u64,
+    /// Its path below the mount, the end of a long one; absent if it is not known without asking SOURCE.
+    pub path: Option<String>,
+    /// Writes that waited.
+    pub write: LateReport,
+    /// Reads.
+    pub read: LateReport,
+    /// Syncs.
+    pub sync: LateReport,
+    /// At most so long its requests waited before these.
+    pub unseen_ns: u64,
+    /// Its requests that wait now.
+    pub waiting: u64,
+    /// How long the oldest of them has waited.
+    pub oldest_ns: u64,
+}
+
+/// [`weir_shard::LateAnswers`], for the status message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LateReport {
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+impl From<weir_shard::LateAnswers> for LateReport {
+    fn from(from: weir_shard::LateAnswers) -> LateReport {
+        let weir_shard::LateAnswers { count, total_ns, max_ns } = from;
+        LateReport { count, total_ns, max_ns }
+    }
+}
+
+impl SlowFileReport {
+    /// Of a file at this path.
+    pub fn new(file: weir_shard::SlowFile, path: Option<String>) -> SlowFileReport {
+        let weir_shard::SlowFile { file, write, read, sync, unseen_ns, waiting, oldest_ns } = file;
+        SlowFileReport {
+            node: file.0,
+            path,
+            write: write.into(),
+            read: read.into(),
+            sync: sync.into(),
+            unseen_ns,
+            waiting,
+            oldest_ns,
+        }
     }
 }
 

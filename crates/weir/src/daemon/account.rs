@@ -9,16 +9,17 @@ use std::time::Instant;
 use weir_backend::Method;
 use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 use weir_fuse::{Observer, Transport};
-use weir_shard::Shard;
+use weir_shard::{Shard, SlowFile};
 
-use crate::control::protocol::{NamesReport, Status};
+use crate::control::protocol::{NamesReport, SlowFileReport, Status};
 use crate::mounts::{Device, MountTable};
 
 /// Paths of names shown for each kind of trouble.
 const PATHS_SHOWN: usize = 5;
 
-/// Longest path shown, characters: all fit into one message.
+/// Longest path shown, characters, and longest path of a slow file: all fit into one message.
 const PATH_CHARACTERS_MAX: usize = 500;
+const NAME_CHARACTERS_MAX: usize = 200;
 
 /// Sources of the status.
 pub struct Account {
@@ -57,6 +58,7 @@ impl Account {
             Method::Threads => "threads",
         };
         let requests = self.observer.requests();
+        let waits = self.shard.waits();
         Status {
             weir_version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -84,12 +86,22 @@ impl Account {
             notifications: requests.notifications,
             stats: self.shard.stats().into(),
             latency: self.shard.latencies().into(),
+            waiting: Some(waits.now.into()),
+            slow_files: waits.files.into_iter().map(|file| self.slow_file(file)).collect(),
         }
+    }
+
+    fn slow_file(&self, file: SlowFile) -> SlowFileReport {
+        let path = self.observer.path_of(file.file);
+        let shown =
+            path.map(|path| end_of(path.to_string_lossy().into_owned(), NAME_CHARACTERS_MAX));
+        SlowFileReport::new(file, shown)
     }
 
     fn names(&self) -> Option<NamesReport> {
         let (pending, refused) = self.observer.names_pending()?;
         let (conflicts, conflict_paths) = self.observer.names_taken();
+        let shortened = |path| end_of(path, PATH_CHARACTERS_MAX);
         let shown = |paths: Vec<String>| paths.into_iter().map(shortened).collect();
         Some(NamesReport {
             pending: pending as u64,
@@ -109,10 +121,10 @@ impl Account {
 }
 
 /// The end of a long path, which tells more than its beginning.
-fn shortened(path: String) -> String {
+fn end_of(path: String, characters_max: usize) -> String {
     let count = path.chars().count();
-    match count > PATH_CHARACTERS_MAX {
-        true => path.chars().skip(count - PATH_CHARACTERS_MAX).collect(),
+    match count > characters_max {
+        true => path.chars().skip(count - characters_max).collect(),
         false => path,
     }
 }
@@ -129,10 +141,10 @@ fn resident_bytes() -> Option<u64> {
 mod tests {
     #[test]
     fn of_a_long_path_the_end_is_shown() {
-        assert_eq!(super::shortened("a/b".to_owned()), "a/b");
+        assert_eq!(super::end_of("a/b".to_owned(), 3), "a/b");
         let long = format!("{}/end", "x".repeat(4000));
-        let shown = super::shortened(long);
-        assert!(shown.ends_with("x/end") && shown.len() == super::PATH_CHARACTERS_MAX, "{shown}");
+        let shown = super::end_of(long, 9);
+        assert_eq!(shown, "xxxxx/end");
     }
 
     #[test]
