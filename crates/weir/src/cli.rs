@@ -1,6 +1,7 @@
 //! The command line's commands and options, and their help.
 
 mod manual;
+mod top;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -51,6 +52,9 @@ pub enum Command {
     /// Show what a mount, or every mount, is doing, or where a file is
     #[command(long_about = manual::STATUS, after_long_help = manual::STATUS_AFTER)]
     Status(StatusArguments),
+    /// Watch what mounts are doing, in the terminal
+    #[command(long_about = manual::TOP, after_long_help = manual::TOP_AFTER)]
+    Top(TopArguments),
     /// Bring home what a redo log holds, without mounting
     #[command(long_about = manual::RECOVER, after_long_help = manual::RECOVER_AFTER)]
     Recover(RecoverArguments),
@@ -61,6 +65,8 @@ pub enum Command {
     #[command(long_about = manual::RUN, after_long_help = manual::RUN_AFTER)]
     Run(RunArguments),
 }
+
+pub use top::TopArguments;
 
 /// When a sync returns under `weir run`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -6,6 +6,7 @@ mod progress;
 mod redo_log;
 mod remount;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Umount(arguments) => ask::umount(&arguments),
         Command::Sync(arguments) => ask::sync(&arguments),
         Command::Status(arguments) => ask::status(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Recover(arguments) => redo_log::recover(&arguments),
         Command::Log(arguments) => redo_log::show(&arguments),
         Command::Run(arguments) => run::run(&arguments),

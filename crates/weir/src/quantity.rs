@@ -132,6 +132,16 @@ pub fn parse_dirty_expire(text: &str) -> Result<Duration, QuantityError> {
     Ok(age)
 }
 
+/// Reads the time between two samples of `weir top`: 100 ms to an hour.
+pub fn parse_top_interval(text: &str) -> Result<Duration, QuantityError> {
+    let interval = parse_duration(text)?;
+    if interval < Duration::from_millis(100) || interval > Duration::from_secs(3600) {
+        let (least, most) = ("100ms", "1h");
+        return Err(QuantityError::OutOfRange { text: text.to_owned(), least, most });
+    }
+    Ok(interval)
+}
+
 /// Reads the age at which what is not logged is committed: 100 ms to 5 minutes.
 pub fn parse_commit(text: &str) -> Result<Duration, QuantityError> {
     let age = parse_duration(text)?;

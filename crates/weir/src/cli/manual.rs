@@ -13,6 +13,7 @@ docs/SEMANTICS.md defines what write, fsync, close and a crash mean.";
 pub(super) const AFTER: &str = "\
 EXAMPLES:
   weir mount /srv/data /mnt/data       serve /srv/data at /mnt/data
+  weir top                             watch what mounts are doing
   weir status /mnt/data                dirty, patched and fetched pages, and latencies
   weir sync /mnt/data                  write everything home and make it durable
   weir umount /mnt/data                write everything home, then unmount
@@ -276,6 +277,71 @@ Of a file in a mount, show how far it is on its way to SOURCE, which is also its
   logged  a crash loses nothing of it, but SOURCE does not have all of it
   home    SOURCE has all of it";
 
+pub(super) const TOP: &str = "\
+Watch what mounts are doing: how much is written, read and synced each second, how much is dirty, what is not home yet, \
+how full the log is, who waits for what, and on which files requests wait.
+
+The list has one line for each mount that this user may ask about; Enter opens the view of one. The figures come from the \
+daemons' control sockets: the mounts themselves are not used, and a daemon that does not answer is shown as such.";
+
+pub(super) const TOP_AFTER: &str = "\
+KEYS:
+  Up, Down, k, j      choose a mount; in its view, scroll (also PgUp, PgDn, Home, End)
+  Enter, Right        open the mount's view
+  Enter, Left, Esc    back to the list
+  /, F4               type a filter: mounts with this text in their mount point or SOURCE; Esc takes it back
+  s, F6               choose the column to sort by
+  I                   reverse the order
+  p                   pause, go on
+  +, -                longer, shorter interval
+  F1, h, ?            help
+  Ctrl-L, Ctrl-Z      draw the screen anew; stop, until 'fg'
+  q, F10, Ctrl-C      quit
+
+COLUMNS:
+  WR/s, WRITE/s       writes, and bytes written, each second
+  RD/s, READ/s        the same of reads
+  SYNC/s, REQ/s       syncs; requests that the kernel sent
+  HOME/s              bytes written to SOURCE each second
+  DIRTY, PATCH        memory that SOURCE does not have yet; memory in patches
+  NAMES               changes of names that SOURCE does not have yet
+  LOG%                share of the redo log in use
+  WAIT                requests that wait now
+  WR99, RD99, SYNC99  99 of 100 were answered within this, since the mount was made
+  A screen that is narrow leaves out those at the end of this list first, or nearly so; a '-' is not known (yet).
+
+SLOWEST FILES:
+  Each daemon accounts how long late answers took, those to requests that had to wait, for 64 files at most: a file that
+  takes the place of another begins at 0. WAIT/s is how long they waited each second, taken together; then late answers a
+  second, the longest, the sum since the file is accounted, and how many wait now. A file whose path is not known without
+  asking SOURCE has its number.
+
+JSON (with --once --json):
+  Of MOUNTPOINT an object, without it an array. Fields: mountpoint, source, pid, uptime_ms, interval_ms;
+  rates (each second, null if the mount is younger than the interval): writes, write_bytes, reads, read_bytes, syncs, requests,
+  fetched_pages, fetches_waited, fetches_avoided, home_requests, home_bytes, log_groups, log_bytes, lane_writes,
+  writers_blocked_fetch, writers_throttled, writers_paced, session_waits; dirty_bytes, watermark_low_bytes,
+  watermark_high_bytes, patch_bytes, names_pending, log_used_bytes, log_capacity_bytes, writers_waiting; waiting, latency and
+  sessions as 'weir status --json' has them; slow_files: name, answers and waited_ns (each second), write, read, sync
+  (each count, total_ns, max_ns), waiting, oldest_ns. Of a daemon that does not answer: mountpoint, source, no_answer.
+  Fields may be added; none changes its meaning.
+
+ENVIRONMENT:
+  NO_COLOR, TERM
+      No colours if NO_COLOR is set and not empty, or TERM is 'dumb' or not set.
+
+EXAMPLES:
+  weir top
+  weir top /mnt/data
+  weir top --once --interval 5s
+  weir top --once --json /mnt/data | jq .rates.write_bytes
+
+EXIT STATUS:
+  0  left by a key; with --once: every daemon has answered
+  1  with --once: a daemon did not answer
+  2  the command line is invalid, or there is no terminal and --once is not given
+  128 plus the number of the signal that ended it (SIGTERM, SIGINT, SIGHUP)";
+
 pub(super) const STATUS_AFTER: &str = "\
 JSON:
   Of a mount an object, of all mounts an array of them. Fields:
@@ -310,6 +376,11 @@ JSON:
                         mount was made, and the last of them)
     requests            FUSE requests that the kernel sent, by kind: lookup, getattr, open, write and so on
     notifications       what the kernel was told to drop from its caches
+    waiting             requests that wait now: writes, reads, syncs, others, oldest_ns (how long the oldest has waited)
+    slow_files          files on which requests waited longest, 64 at most, and on which requests wait now: node (the number
+                        that stat(2) shows), path (null if it is not known without asking SOURCE), write, read and sync
+                        (answers that came late: count, total_ns, max_ns), unseen_ns (at most so much before the file
+                        was accounted), waiting, oldest_ns
     latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
   Fields may be added; none changes its meaning.
   With --requests: mountpoint, requests, total, notifications.

@@ -1,5 +1,6 @@
 //! The commands' end of the control socket: finds the daemon of a path, and asks it.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -111,12 +112,17 @@ fn is_of(mount: &Mount, path: &Path) -> bool {
 
 /// Mounts of this user that are gone, in every mount namespace, and whose daemons still bring things home; with their status.
 pub fn unmounted(table: &MountTable) -> Vec<(Mount, Status)> {
+    unmounted_but(table, &HashSet::new())
+}
+
+/// As [`unmounted`]. These processes are known to serve mounts that are there, and are not asked.
+pub fn unmounted_but(table: &MountTable, serving: &HashSet<u32>) -> Vec<(Mount, Status)> {
     let uid = rustix::process::geteuid().as_raw();
     let sockets = place::candidates(uid).into_iter().filter_map(|directory| {
         Some(std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()))
     });
     let gone = sockets.flatten().filter_map(|socket| {
-        let pid = place::process(&socket)?;
+        let pid = place::process(&socket).filter(|pid| !serving.contains(pid))?;
         let status = ask_for_status(&UnixStream::connect(&socket).ok()?)?;
         let is_it = |mount: &Mount| mount.is_weir() && mount.source == Path::new(&status.source);
         if table.iter().any(is_it) || !namespaces::holders_where(is_it).is_empty() {
@@ -173,6 +179,19 @@ pub struct Daemon {
 impl Daemon {
     /// Connects to the daemon that serves `mount`.
     pub fn connect(mount: &Mount) -> Result<Daemon, ControlError> {
+        Daemon::connect_or(mount, |point| matches!(rustix::fs::stat(point), Err(Errno::NOTCONN)))
+    }
+
+    /// As [`Daemon::connect`], without a look at the mount itself, which waits for its daemon.
+    pub fn connect_by_socket(mount: &Mount) -> Result<Daemon, ControlError> {
+        Daemon::connect_or(mount, |_| false)
+    }
+
+    /// Where there is no socket, `is_dead` says whether the mount has lost its daemon.
+    fn connect_or(
+        mount: &Mount,
+        is_dead: impl FnOnce(&Path) -> bool,
+    ) -> Result<Daemon, ControlError> {
         let path = || mount.mount_point.clone();
         let owner = mount.owner().unwrap_or(0);
         let by_device = || place::socket_name(mount.device);
@@ -191,7 +210,7 @@ impl Daemon {
             return Err(ControlError::Denied { path: path(), owner });
         }
         // A socket without a listener belonged to a dead daemon. A missing socket may have been removed by a person.
-        if abandoned || matches!(rustix::fs::stat(&mount.mount_point), Err(Errno::NOTCONN)) {
+        if abandoned || is_dead(&mount.mount_point) {
             return Err(ControlError::Dead(path()));
         }
         Err(ControlError::Unreachable(path()))
@@ -238,7 +257,8 @@ impl Daemon {
         self.ask_within(request, Some(BRIEF_TIMEOUT))
     }
 
-    fn ask_within(
+    /// Asks, and waits for the answer no longer than this.
+    pub fn ask_within(
         &self,
         request: &Request,
         timeout: Option<Duration>,
