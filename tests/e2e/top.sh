@@ -31,11 +31,11 @@ once() {
 }
 
 loop_filesystem "$WORK/home.image" 64M "$SRC" mkfs.ext4 -q
-# Without a log a sync goes home, and waits for it.
-mount_weir "$SRC" "$MNT" --log none
-
 case $1 in
 once)
+    # Without a log a sync goes home, and waits for it.
+    mount_weir "$SRC" "$MNT" --log none
+
     step "bad input"
     status=0
     weir top </dev/null >"$WORK/out" 2>&1 || status=$?
@@ -71,7 +71,9 @@ once)
 
     step "a home that stands still: the file that waits is named"
     slow=$(printf 'slow\tfile')
-    : >"$MNT/$slow"
+    # Its page is in memory, so that the write does not wait.
+    printf 'as it was\n' >"$MNT/$slow"
+    weir sync "$MNT"
     freeze
     python3 - "$MNT/$slow" <<'END' &
 import os, sys
@@ -108,6 +110,8 @@ END
     counts "rates, figures, a slow file, silence"
     ;;
 view)
+    # So little memory that the watermarks are reached.
+    mount_weir "$SRC" "$MNT" --memory 32M --write-back-interval 200ms
     mkdir "$WORK/second" "$WORK/second-mount"
     mount_weir "$WORK/second" "$WORK/second-mount"
     python3 "$SUPPORT/terminal.py"

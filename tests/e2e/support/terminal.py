@@ -75,6 +75,20 @@ class Screen:
         if self.first:
             self.first = fit(*self.first)
 
+    def leave_out(self, text):
+        """Takes a text out of all lines; what is at the right of a line stays there."""
+        for y, line in enumerate(self.cells):
+            letters = "".join(letter or "\0" for letter, _ in line)
+            while text in letters:
+                at = letters.index(text)
+                gap = letters.rindex(" ", 0, len(letters.rstrip()))
+                if gap < at:
+                    gap = len(letters)
+                blank = [(" ", Style())] * len(text)
+                line = line[:at] + line[at + len(text):gap] + blank + line[gap:]
+                letters = "".join(letter or "\0" for letter, _ in line)
+            self.cells[y] = line
+
     def text(self):
         return "\n".join(self.lines())
 
@@ -240,7 +254,7 @@ class Screen:
             f'role="img" aria-label="{html.escape(title)}">',
             f"<title>{html.escape(title)}</title>",
             f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
-            f'<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{size}" xml:space="preserve">',
+            f'<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{size}">',
         ]
 
         def shown(colour, otherwise):
@@ -264,12 +278,17 @@ class Screen:
                 if back:
                     parts.append(f'<rect x="{left:.1f}" y="{top}" width="{(end - x) * across + 0.3:.1f}" '
                                  f'height="{down}" fill="{back}"/>')
-                if text.strip():
+                text = text.rstrip()
+                if text:
+                    # Spaces are kept in any viewer.
+                    shown_text, end_of_text = html.escape(text).replace(" ", "\u00a0"), x + len(text)
+                    if not text.isascii():
+                        end_of_text = end
                     weight = ' font-weight="bold"' if style.bold else ""
                     faint = ' opacity="0.6"' if style.dim else ""
-                    parts.append(f'<text x="{left:.1f}" y="{top + size}" textLength="{(end - x) * across:.1f}" '
+                    parts.append(f'<text x="{left:.1f}" y="{top + size}" textLength="{(end_of_text - x) * across:.1f}" '
                                  f'lengthAdjust="spacingAndGlyphs" fill="{front}"{weight}{faint}>'
-                                 f"{html.escape(text)}</text>")
+                                 f"{shown_text}</text>")
                 x = end
         return "\n".join(parts + ["</g>", "</svg>", ""])
 
@@ -360,6 +379,10 @@ def self_test():
     assert screen.lines() == ["2", "3"] and screen.cursor_is_shown, screen.lines()
     screen.feed("\x1b[41mz")
     assert Style(background=1) in screen.styles()
+    screen = Screen(20, 1)
+    screen.feed("a /x/b of /x/c    r")
+    screen.leave_out("/x")
+    assert screen.lines() == ["a /b of /c        r"], screen.lines()
     assert "<svg" in screen.svg("a & b")
     for wrong in ("\x1b[5X", "\x01", "\x1b[?77h"):
         try:

@@ -53,7 +53,8 @@ def check_rates(once, before, after):
     # The rates are over a second that lies between the two counts.
     most = int(after) - int(before)
     check(f"{rates['writes']} writes a second, and {most} in all", 0 < rates["writes"] <= most * 1.05)
-    check("700 bytes in each write", 650 <= rates["write_bytes"] / rates["writes"] <= 750)
+    # Writes across the border of two pages come as two.
+    check(f"700 bytes in each write: {rates}", 400 <= rates["write_bytes"] / rates["writes"] <= 700.5)
     for name in ("syncs", "reads", "requests"):
         check(f"{rates[name]} {name} a second", 0 < rates[name])
     check("ten writes for each sync", 5 < rates["writes"] / rates["syncs"] < 20)
@@ -150,6 +151,7 @@ def view(mount, second, pid, work, picture):
     try:
         step("the list: order, filter, interval")
         shell(f"{WEIR} top --interval 500ms")
+        terminal.wait_for("WRITE/s", "every 500ms")
         # Other tests have mounts beside these.
         terminal.send(f"/{work}\r")
         terminal.wait_for("2 mounts, with", "WRITE/s", mount[-20:], second[-20:], "every 500ms", "qQuit")
@@ -209,9 +211,11 @@ def view(mount, second, pid, work, picture):
         terminal.wait_without("PAUSED")
 
         step("a picture")
-        terminal.press("enter", "home")
+        terminal.press("enter", "home", "ctrl-l")
         until = time.monotonic() + 12
         terminal.wait("a course", lambda _: time.monotonic() > until)
+        # Names as they are elsewhere: without the test's directory.
+        terminal.screen.leave_out(work)
         Path(picture).write_text(terminal.screen.svg("weir top shows a mount under load"))
 
         step("stopped by Ctrl-Z, and continued")

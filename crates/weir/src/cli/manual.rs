@@ -308,7 +308,7 @@ COLUMNS:
   LOG%                share of the redo log in use
   WAIT                requests that wait now
   WR99, RD99, SYNC99  99 of 100 were answered within this, since the mount was made
-  A screen that is narrow leaves out those at the end of this list first, or nearly so; a '-' is not known (yet).
+  A narrow screen shows fewer of them. '-' stands for a figure that is not known, or not known yet.
 
 SLOWEST FILES:
   Each daemon accounts how long late answers took, those to requests that had to wait, for 64 files at most: a file that

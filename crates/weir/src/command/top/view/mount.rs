@@ -298,7 +298,7 @@ fn waits(rates: Option<&Rates>, status: &Status, theme: Theme) -> Vec<Row> {
     row(
         "disk",
         format!(
-            "{} waited for, {} others; in flight {} in, {} out",
+            "{} waited for, {} others; {} in, {} out",
             stats.sync_requests_waiting,
             stats.async_requests_waiting,
             stats.fetches_in_flight,
@@ -342,11 +342,11 @@ fn latencies(status: &Status, theme: Theme) -> Vec<Row> {
 
 /// The slowest files.
 fn files(files: &[FileWaits], columns: usize, theme: Theme) -> Vec<Row> {
-    let is_narrow = columns < 56;
+    let is_narrow = columns < 50;
     let row = |values: [String; 5], name: &str| {
         let [waited, answers, longest, all, waiting] = values;
         let figures = match is_narrow {
-            true => format!("{waited:>7}{longest:>7} "),
+            true => format!("{waited:>7}{longest:>8} "),
             false => format!("{waited:>7}{answers:>7}{longest:>8}{all:>7}{waiting:>5} "),
         };
         let room = columns.saturating_sub(figures::width(&figures));
