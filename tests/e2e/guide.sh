@@ -110,14 +110,14 @@ page_is_done() {
     ! grep -q weir /etc/fstab || fail "the page leaves its line in /etc/fstab: $(grep weir /etc/fstab)"
 }
 
-# A killed process is nobody's child here, and its parent may take a moment to hear of it.
-is_dead() { ! readlink "/proc/$1/exe" >/dev/null 2>&1; }
+# Nobody's child any more, it is reaped by this script, which is the first process here: when all its threads have let go of what they held.
+is_gone() { [ ! -e "/proc/$1" ]; }
 
 kill_daemon() {
     local pid
     pid=$(status "$1" pid)
     kill -9 "$pid"
-    soon is_dead "$pid" || fail "the daemon does not die"
+    soon is_gone "$pid" || fail "the daemon does not die"
 }
 
 # more_than NUMBER COMMAND...: what the command prints is more. What is not there yet is none.

@@ -19,7 +19,7 @@ import time
 
 CLIENTS = 4
 KEYS = 50
-UNITS = 40
+UNITS = 24
 
 
 class Redis:
