@@ -27,6 +27,7 @@ mod nbw;
 mod own_disk;
 mod page;
 mod passthrough;
+mod picture;
 mod plot;
 mod recovery;
 mod report;
@@ -94,6 +95,8 @@ enum Task {
         #[arg(long, value_name = "DIR", default_value = "docs/results")]
         out: PathBuf,
     },
+    /// Draw docs/results.svg, the picture of the README, from the bold figures of docs/RESULTS.md.
+    Picture(picture::Arguments),
     /// Emulated disks: a block device that behaves like a hard disk, a flash drive or remote storage.
     #[command(subcommand)]
     Disk(disk::command::DiskTask),
@@ -239,6 +242,7 @@ fn run(task: Task) -> Result<()> {
             }
             Ok(())
         }
+        Task::Picture(arguments) => arguments.run(),
         Task::Disk(task) => disk::command::run(task),
         Task::Clean { dir } => stage::clean::run(dir.as_deref()),
         Task::Hold { weir, dir, disk, contestant } => {
