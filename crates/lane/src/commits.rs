@@ -138,6 +138,13 @@ impl Waits {
         self.longest_us
     }
 
+    /// All together, in microseconds; at most a quarter too much, as each is.
+    pub fn total_us(&self) -> u64 {
+        self.by_length.iter().fold(0, |sum, (us, count)| {
+            sum.saturating_add((*us).min(self.longest_us).saturating_mul(*count))
+        })
+    }
+
     /// The longest, in microseconds.
     pub fn longest_us(&self) -> u64 {
         self.longest_us
@@ -169,6 +176,7 @@ mod tests {
             assert!(at_most >= us && at_most <= us + us / 4 + 2, "{us}: {at_most}");
             assert_eq!((waits.count(), waits.longest_us()), (2, us.max(1)));
             assert_eq!(waits.percentile_us(50), us.max(1));
+            assert_eq!(waits.total_us(), 2 * us.max(1));
         }
     }
 

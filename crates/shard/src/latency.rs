@@ -12,6 +12,8 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 pub struct Percentiles {
     /// Requests answered.
     pub count: u64,
+    /// How long all of them took together.
+    pub sum_ns: u64,
     /// Half were answered within this.
     pub p50_ns: u64,
     /// 90 of 100.
@@ -45,24 +47,31 @@ pub(crate) enum Measured {
 
 /// Records latencies, to two significant digits.
 pub(crate) struct Recorder {
-    write: Histogram<u64>,
-    read: Histogram<u64>,
-    sync: Histogram<u64>,
+    write: Recorded,
+    read: Recorded,
+    sync: Recorded,
+}
+
+/// Of one kind.
+struct Recorded {
+    histogram: Histogram<u64>,
+    sum_ns: u64,
 }
 
 impl Recorder {
     pub(crate) fn new() -> Recorder {
-        Recorder { write: histogram(), read: histogram(), sync: histogram() }
+        Recorder { write: nothing(), read: nothing(), sync: nothing() }
     }
 
     pub(crate) fn record(&mut self, kind: Measured, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        let histogram = match kind {
+        let recorded = match kind {
             Measured::Write => &mut self.write,
             Measured::Read => &mut self.read,
             Measured::Sync => &mut self.sync,
         };
-        histogram.saturating_record(nanos);
+        recorded.histogram.saturating_record(nanos);
+        recorded.sum_ns = recorded.sum_ns.saturating_add(nanos);
     }
 
     pub(crate) fn latencies(&self) -> Latencies {
@@ -74,13 +83,16 @@ impl Recorder {
     }
 }
 
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are constants in order")
+fn nothing() -> Recorded {
+    let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2);
+    Recorded { histogram: histogram.expect("the bounds are constants in order"), sum_ns: 0 }
 }
 
-fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
+fn percentiles(recorded: &Recorded) -> Percentiles {
+    let Recorded { histogram, sum_ns } = recorded;
     Percentiles {
         count: histogram.len(),
+        sum_ns: *sum_ns,
         p50_ns: histogram.value_at_quantile(0.5),
         p90_ns: histogram.value_at_quantile(0.9),
         p99_ns: histogram.value_at_quantile(0.99),
@@ -102,6 +114,7 @@ mod tests {
         recorder.record(Measured::Sync, Duration::from_secs(1 << 20));
         let latencies = recorder.latencies();
         assert_eq!(latencies.write.count, 1000);
+        assert_eq!(latencies.write.sum_ns, 500_500_000);
         assert!(latencies.write.p50_ns.abs_diff(500_000) <= 5_000);
         assert!(latencies.write.p99_ns.abs_diff(990_000) <= 9_900);
         assert_eq!(latencies.read, Percentiles::default());

@@ -1,5 +1,6 @@
 //! The command line's commands and options, and their help.
 
+pub mod dashboard;
 mod manual;
 mod top;
 
@@ -13,6 +14,7 @@ use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 
 use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
+use crate::http::ListenAddress;
 use crate::lane_users::LaneUsers;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
@@ -55,6 +57,9 @@ pub enum Command {
     /// Watch what mounts are doing, in the terminal
     #[command(long_about = manual::TOP, after_long_help = manual::TOP_AFTER)]
     Top(TopArguments),
+    /// Show all mounts on a web page of this machine
+    #[command(long_about = manual::DASHBOARD, after_long_help = manual::DASHBOARD_AFTER)]
+    Dashboard(dashboard::DashboardArguments),
     /// Bring home what a redo log holds, without mounting
     #[command(long_about = manual::RECOVER, after_long_help = manual::RECOVER_AFTER)]
     Recover(RecoverArguments),
@@ -293,6 +298,13 @@ pub struct MountArguments {
     /// MOUNTPOINT. A record ends at 512M or when its disk is full; the mount continues.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Serve the mount's metrics for Prometheus at http://ADDR/metrics, off by default
+    ///
+    /// A port, which is then on 127.0.0.1, or an IP address and a port, such as 192.0.2.1:9338 or [::1]:9338. Port 0 is any
+    /// that is free; 'weir status' shows it. Who can reach the address can read the figures of 'weir status' and the paths of
+    /// SOURCE and MOUNTPOINT, and nothing else: no names of files.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<ListenAddress>,
     /// Read this configuration file and no other
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -355,6 +367,7 @@ impl MountArguments {
             log_level: self.log_level,
             log_file: self.log_file.clone(),
             record: self.record.clone(),
+            metrics: self.metrics,
             ..Layer::default()
         };
         Ok(flags.over(options))
@@ -397,4 +410,7 @@ pub struct StatusArguments {
     /// Print how many FUSE requests of each kind the kernel sent, and nothing else
     #[arg(long)]
     pub requests: bool,
+    /// Print metrics in Prometheus' text format, such as for the textfile collector of its node exporter
+    #[arg(long, conflicts_with_all = ["json", "requests"])]
+    pub prometheus: bool,
 }

@@ -1,6 +1,7 @@
 //! The commands, each from its arguments to its exit status.
 
 mod ask;
+mod dashboard;
 mod mount;
 mod progress;
 mod redo_log;
@@ -21,6 +22,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sync(arguments) => ask::sync(&arguments),
         Command::Status(arguments) => ask::status(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Dashboard(arguments) => dashboard::run(&arguments),
         Command::Recover(arguments) => redo_log::recover(&arguments),
         Command::Log(arguments) => redo_log::show(&arguments),
         Command::Run(arguments) => run::run(&arguments),

@@ -20,6 +20,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::http::ListenAddress;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, QuantityError, Size};
 use crate::settings::Layer;
@@ -194,6 +195,7 @@ fn read_key(
         "log-level" => into.log_level = Some(from_text(key, value)?),
         "log-file" => into.log_file = Some(absolute_path(key, value)?),
         "record" => into.record = Some(absolute_path(key, value)?),
+        "metrics" => into.metrics = Some(address(key, value)?),
         "options" => {
             let mut layer = Layer::default();
             options::parse(text(key, value)?, Unknown::Refuse, &mut layer)
@@ -203,7 +205,7 @@ fn read_key(
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, \
                          write-back-interval, dirty-max, dirty-background, transport, names, order, commit, log, log-size, \
-                         allow-other, read-only, options, log-level, log-file, record and [mount.\"/path\"] tables";
+                         allow-other, read-only, options, log-level, log-file, record, metrics and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }
     }
@@ -263,6 +265,16 @@ fn percent(
     }
 }
 
+/// An address to listen at: a string, or a port as a plain number.
+fn address(key: &str, value: &Spanned<DeValue<'_>>) -> Result<ListenAddress, Fault> {
+    match value.get_ref() {
+        DeValue::Integer(number) if number.radix() == 10 => {
+            number.as_str().parse().map_err(|error| (value.span(), format!("'{key}': {error}")))
+        }
+        _ => from_text(key, value),
+    }
+}
+
 /// Relative paths would depend on where the command was run.
 fn absolute_path(key: &str, value: &Spanned<DeValue<'_>>) -> Result<PathBuf, Fault> {
     let path = PathBuf::from(text(key, value)?);
@@ -310,6 +322,9 @@ mod tests {
         assert_eq!(layer.write_back_interval, Some(Duration::from_secs(2)));
         assert_eq!(layer.dirty_max, Some(30));
         assert_eq!(parsed("dirty-max = \"30%\"").unwrap().dirty_max, Some(30));
+        for text in ["metrics = 9338", "metrics = \"127.0.0.1:9338\""] {
+            assert_eq!(parsed(text).unwrap().metrics, Some(ListenAddress::local(9338)));
+        }
         assert_eq!(parsed("dirty-background = 5").unwrap().dirty_background, Some(5));
         assert_eq!(layer.allow_other, Some(true));
         assert_eq!(layer.read_only, Some(false), "a key counts over 'options'");
@@ -341,6 +356,7 @@ mod tests {
             ("options = \"ro,nonsense\"\n", "/etc/weir.toml:1: unknown mount option 'nonsense'"),
             ("log-level = \"loud\"\n", "/etc/weir.toml:1: 'log-level': "),
             ("log-file = \"weir.log\"\n", "/etc/weir.toml:1: 'log-file' must be an absolute path"),
+            ("metrics = -1\n", "/etc/weir.toml:1: 'metrics': '-1' is no address"),
             ("record = \"w.jsonl\"\n", "/etc/weir.toml:1: 'record' must be an absolute path"),
             ("dirty-expire = \"5\"\n", "/etc/weir.toml:1: 'dirty-expire': '5' has no unit"),
             ("write-back = 1\n", "/etc/weir.toml:1: 'write-back' must be a string"),

@@ -9,6 +9,7 @@ mod guard;
 mod lifecycle;
 pub mod protection;
 mod record;
+mod scraped;
 mod unwritten;
 
 use std::fs::File;
@@ -29,6 +30,7 @@ use weir_shard::Shard;
 use crate::allocator;
 use crate::control::server::Server;
 use crate::fuse_access::{self, FuseAccessError};
+use crate::http::{ListenError, Listener};
 use crate::local_log;
 use crate::log_place::{BroughtHome, LogPlaceError, Logs, Wanted};
 use crate::mountpoint::{self, MountpointError};
@@ -86,6 +88,9 @@ pub enum DaemonError {
     /// The record cannot be made.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// Metrics cannot be served.
+    #[error("{0}; this is what --metrics asks for")]
+    Metrics(#[from] ListenError),
     /// The redo log cannot be used.
     #[error(transparent)]
     RedoLog(#[from] LogPlaceError),
@@ -187,6 +192,7 @@ impl Locked {
         let Locked { source, mountpoint, settings, lock } = self;
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
+        let metrics = settings.metrics.map(Listener::bind).transpose()?;
         let record = begin_record(&source, &mountpoint, &settings)?;
         let log = open_log(&source, lock.own(), &settings)?;
         let (has_log, log_path) = (log.is_some(), log.as_ref().map(|log| log.path().to_owned()));
@@ -215,7 +221,7 @@ impl Locked {
         // After mounting: fusermount3, which may have mounted it, would inherit the score.
         protection::spare_from_oom_killer();
         let stopping = Arc::new(AtomicBool::new(false));
-        let account = Account {
+        let account = Arc::new(Account {
             shard: shard.clone(),
             source: source.path().to_owned(),
             mountpoint: mountpoint.clone(),
@@ -224,11 +230,12 @@ impl Locked {
             transport,
             order: settings.engine.order,
             device,
+            metrics: metrics.as_ref().map(Listener::address),
             mounted_read_only: settings.read_only,
             mounted_at: Instant::now(),
             observer: observer.clone(),
             stopping: stopping.clone(),
-        };
+        });
         let place = Place {
             source: source.path().to_owned(),
             mountpoint: mountpoint.clone(),
@@ -245,10 +252,14 @@ impl Locked {
         let started = source
             .check_nesting()
             .map_err(DaemonError::from)
-            .and_then(|()| attend(device, account, signals, &events));
+            .and_then(|()| attend(device, account.clone(), signals, &events))
+            .and_then(|server| {
+                let scraped = scraped::start(metrics, account);
+                Ok((server, scraped.map_err(system("start the thread of metrics"))?))
+            });
         // The session's thread then holds the last sender.
         drop(events);
-        let _server = match started {
+        let (_server, _scraped) = match started {
             Ok(server) => server,
             Err(error) => {
                 lifecycle.abandon();
@@ -498,7 +509,7 @@ fn front_options(directory: OwnedFd, path: &Path, settings: &Settings) -> weir_f
 /// Starts listening on the control socket and for signals.
 fn attend(
     device: Device,
-    account: Account,
+    account: Arc<Account>,
     signals: signals::Blocked,
     events: &mpsc::Sender<Event>,
 ) -> Result<Server, DaemonError> {

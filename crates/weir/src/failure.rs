@@ -7,6 +7,7 @@ use crate::config_file::ConfigFileError;
 use crate::control::ControlError;
 use crate::daemon::DaemonError;
 use crate::daemonize::StartFailure;
+use crate::http::ListenError;
 use crate::options::OptionError;
 use crate::settings::SettingsError;
 
@@ -34,6 +35,9 @@ pub enum Failure {
     /// The daemon could not be asked.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// Nothing can be served at an address.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The daemon or the system refused.
     #[error("{0}")]
     Refused(String),
@@ -60,7 +64,9 @@ impl Failure {
             Failure::Broken(_) => 74,
             Failure::NotFound(_) => 127,
             Failure::NotExecutable(_) => 126,
-            Failure::Daemon(_) | Failure::Control(_) | Failure::Refused(_) => 1,
+            Failure::Daemon(_) | Failure::Control(_) | Failure::Listen(_) | Failure::Refused(_) => {
+                1
+            }
         }
     }
 

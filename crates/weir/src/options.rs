@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use weir_engine::{ConfigError, FetchPolicy, Order, WriteBackPolicy};
 
+use crate::http::AddressError;
 use crate::lane_users::LaneUsersError;
 use crate::quantity::{self, QuantityError};
 use crate::settings::Layer;
@@ -47,6 +48,9 @@ pub enum OptionError {
     /// The value of `record` is a relative path; mount(8) may have been run in any directory.
     #[error("mount option 'record': give an absolute path, not '{0}'")]
     Record(String),
+    /// The value of `metrics` is no address.
+    #[error("mount option 'metrics': {0}")]
+    Metrics(AddressError),
     /// The value of `transport` is unknown.
     #[error("mount option 'transport': {0}")]
     Transport(&'static str),
@@ -236,6 +240,7 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
         }
         "log" => into.log = Some(needed()?.parse().map_err(OptionError::Log)?),
         "record" => into.record = Some(absolute(needed()?)?),
+        "metrics" => into.metrics = Some(needed()?.parse().map_err(OptionError::Metrics)?),
         "log_size" | "log-size" => into.log_size = Some(needed()?.parse().map_err(quantity)?),
         "dirty_expire" | "dirty-expire" => {
             let age = quantity::parse_dirty_expire(needed()?).map_err(quantity)?;
@@ -388,6 +393,8 @@ mod tests {
         let chosen =
             layer("write_back=adaptive,write_back_interval=500ms,dirty_max=30,record=/r").unwrap();
         assert_eq!(chosen.record, Some("/r".into()));
+        assert!(layer("metrics=[::1]:9338").unwrap().metrics.is_some());
+        assert!(matches!(layer("metrics=nowhere"), Err(OptionError::Metrics(_))));
         assert_eq!(layer("dirty_background=5").unwrap().dirty_background, Some(5));
         assert_eq!(chosen.write_back, Some(WriteBackPolicy::Adaptive));
         assert_eq!(chosen.write_back_interval, Some(Duration::from_millis(500)));

@@ -7,6 +7,7 @@ use tracing::Level;
 use weir_engine::{Config, FetchPolicy, Order, WriteBackPolicy};
 use weir_fuse::Transport;
 
+use crate::http::ListenAddress;
 use crate::lane_users::LaneUsers;
 use crate::machine;
 use crate::quantity::Size;
@@ -158,6 +159,8 @@ pub struct Layer {
     pub log_file: Option<PathBuf>,
     /// `--record`.
     pub record: Option<PathBuf>,
+    /// `--metrics`.
+    pub metrics: Option<ListenAddress>,
 }
 
 impl Layer {
@@ -204,6 +207,7 @@ impl Layer {
             log_level: self.log_level.or(below.log_level),
             log_file: self.log_file.or(below.log_file),
             record: self.record.or(below.record),
+            metrics: self.metrics.or(below.metrics),
         }
     }
 
@@ -283,6 +287,7 @@ impl Layer {
             log_level: self.log_level.unwrap_or(Level::INFO),
             log_file: self.log_file,
             record: self.record,
+            metrics: self.metrics,
         })
     }
 
@@ -388,6 +393,8 @@ pub struct Settings {
     pub log_file: Option<PathBuf>,
     /// The file of the record of write-back, if any.
     pub record: Option<PathBuf>,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<ListenAddress>,
 }
 
 /// Settings that contradict each other or the engine's bounds.

@@ -106,6 +106,9 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     row("daemon", daemon(status))?;
     row("front end", front_end(status))?;
     row("back end", back_end(status))?;
+    if !status.metrics.is_empty() {
+        row("metrics", format!("http://{}/metrics", status.metrics))?;
+    }
     row("fetch policy", status.fetch_policy.clone())?;
     row(
         "memory",
@@ -479,6 +482,7 @@ mod tests {
                 p50_us: 90,
                 p99_us: 1500,
                 max_us: 25_000,
+                ..SessionWaitsReport::default()
             },
         };
         let sessions = vec![session(false, true), session(true, false)];

@@ -53,7 +53,7 @@ MOUNT OPTIONS (-o):
   norecovery, noload              as --no-recovery
   allow_other                     as --allow-other
   fetch=, memory=, patch_memory=, dirty_expire=, order=, commit=, log=, log_size=,
-  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, transport=, names=, lane_users=
+  write_back=, write_back_interval=, dirty_max=, dirty_background=, record=, metrics=, transport=, names=, lane_users=
                                   as the long options
   lane, nolane                    as --lane
   direct_io                       every open bypasses the kernel's page cache
@@ -134,6 +134,7 @@ EXAMPLES:
   weir mount -f --log-level debug ~/data ~/mnt
   weir mount --write-back adaptive --record /var/tmp/data.jsonl /srv/data /mnt/data
   weir mount -o ro,noatime /srv/data /mnt/data
+  weir mount --metrics 9338 /srv/data /mnt/data
 
 EXIT STATUS:
   0  the mount answers (in the foreground: it has ended, and everything is home)
@@ -349,6 +350,7 @@ JSON:
     fetch_policy        as --fetch
     write_back          as --write-back
     transport           how requests come from the kernel: \"io-uring\" or \"device\"
+    metrics             where metrics are served, such as \"127.0.0.1:9338\", or empty
     read_only, direct   direct: files are transferred with O_DIRECT
     transfer            \"ring\" (io_uring) or \"threads\"
     resident_bytes      memory of the daemon as the kernel counts it
@@ -381,10 +383,14 @@ JSON:
                         that stat(2) shows), path (null if it is not known without asking SOURCE), write, read and sync
                         (answers that came late: count, total_ns, max_ns), unseen_ns (at most so much before the file
                         was accounted), waiting, oldest_ns
-    latency             write, read, sync: each count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
+    latency             write, read, sync: each count, sum_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns
   Fields may be added; none changes its meaning.
   With --requests: mountpoint, requests, total, notifications.
   Of a file: path, state.
+
+PROMETHEUS:
+  With --prometheus: metrics in the text format, of one mount or all. weir_up is 0 for a mount whose daemon does not answer.
+  'weir mount --metrics' serves the same. contrib/prometheus has alerts, contrib/grafana a dashboard.
 
 EXAMPLES:
   weir status
@@ -392,8 +398,32 @@ EXAMPLES:
   weir status /mnt/data/mail.db
   weir status --requests /mnt/data
   weir status --json /mnt/data | jq .stats.fetches_avoided
+  weir status --prometheus >/var/lib/prometheus/node-exporter/weir.prom
 
 EXIT STATUS:
   0  shown (also if there is no mount)
   1  a daemon did not answer
+  2  the command line is invalid";
+
+pub(super) const DASHBOARD: &str = "\
+Show all mounts that this user may ask about, and their sessions, on a web page that follows them each second: rates, dirty \
+data and its watermarks over time, patches, names, the redo log, latencies and errors.
+
+The page needs nothing of the network. The command serves it until it is interrupted, and mounts may come and go meanwhile.";
+
+pub(super) const DASHBOARD_AFTER: &str = "\
+SECURITY:
+  By default only this machine reaches the page. On a loopback address, only programs of this user and root are answered: \
+other users are refused.
+  On other addresses everybody is answered who reaches them, without a password: what is shown includes the paths of mounts
+  and of files in trouble. The page cannot change anything.
+  Open it by an address or as localhost, not by another name: those are refused, since web sites could take such a name.
+
+EXAMPLES:
+  weir dashboard
+  weir dashboard --listen 8080
+  ssh -L 9337:localhost:9337 server weir dashboard
+
+EXIT STATUS:
+  1  the address cannot be listened on: standard error says why
   2  the command line is invalid";

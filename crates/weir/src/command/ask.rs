@@ -12,6 +12,7 @@ use crate::command::progress::Progress;
 use crate::control::client::{self, ControlError, Daemon};
 use crate::control::protocol::{Reply, Request, RequestsReport, Status};
 use crate::failure::Failure;
+use crate::metrics::{self, Silent};
 use crate::mounts::{self, Mount, MountTable};
 use crate::status;
 use crate::unmount::{self, How, UnmountError};
@@ -95,6 +96,7 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.path {
         let mount = client::find(path)?;
         if !arguments.requests
+            && !arguments.prometheus
             && let Some(state) = state_of(path, &mount)?
         {
             let shown = path.display();
@@ -104,8 +106,15 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
             })?;
             return Ok(ExitCode::SUCCESS);
         }
-        let status = status_of(&mount)?;
+        let status = match status_of(&mount) {
+            Err(failure) if arguments.prometheus => {
+                print(&metrics::render(&[], &[silent(&mount)]))?;
+                return Err(failure);
+            }
+            status => status?,
+        };
         let text = match (arguments.requests, arguments.json) {
+            _ if arguments.prometheus => metrics::render(&[status], &[]),
             (false, false) => status::render(&status),
             (false, true) => json(&status),
             (true, false) => status::render_requests(&status),
@@ -115,7 +124,7 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let table = MountTable::read().map_err(ControlError::Table)?;
-    let mut statuses = Vec::new();
+    let (mut statuses, mut silent_ones) = (Vec::new(), Vec::new());
     let mut outcome = ExitCode::SUCCESS;
     for mount in table.weir() {
         match status_of(mount) {
@@ -123,11 +132,15 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
             // This user may not see it.
             Err(Failure::Control(ControlError::Denied { .. })) => {}
             // Show the other mounts.
-            Err(failure) => outcome = failure.report(),
+            Err(failure) => {
+                silent_ones.push(silent(mount));
+                outcome = failure.report();
+            }
         }
     }
     statuses.extend(client::unmounted(&table).into_iter().map(|(_, status)| status));
     let text = match (arguments.requests, arguments.json) {
+        _ if arguments.prometheus => metrics::render(&statuses, &silent_ones),
         (false, false) => status::render_all(&statuses),
         (false, true) => json(&statuses),
         (true, false) => status::render_all_requests(&statuses),
@@ -167,6 +180,14 @@ fn state_of(path: &Path, mount: &Mount) -> Result<Option<String>, Failure> {
             mount.mount_point.display()
         ))),
         Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// A mount whose daemon did not answer, for metrics.
+fn silent(mount: &Mount) -> Silent {
+    Silent {
+        mountpoint: mount.mount_point.to_string_lossy().into_owned(),
+        source: mount.source.to_string_lossy().into_owned(),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::cli::MountArguments;
 use crate::control::client::Daemon;
 use crate::control::protocol::{Reply, Request, Status};
 use crate::failure::Failure;
+use crate::http::ListenAddress;
 use crate::mounts::{self, Mount, MountTable};
 use crate::settings::Layer;
 use crate::unmount;
@@ -29,6 +30,9 @@ pub fn run(arguments: &MountArguments, wanted: &Layer) -> Result<ExitCode, Failu
     }
     let read_only = flags.contains(MountFlags::RDONLY);
     let place = mount.mount_point.display();
+    if let Some(metrics) = wanted.metrics {
+        check_metrics(&mount, metrics)?;
+    }
     if read_only {
         // Before the remount: if this fails, programs never find the mount read-only.
         bring_home(&mount)
@@ -83,6 +87,27 @@ fn flags(mount: &Mount, wanted: &Layer) -> MountFlags {
         flags.set(flag, on);
     }
     flags
+}
+
+/// Refuses another place for metrics than the mount has. mount(8) repeats what fstab says, which may be the present one.
+fn check_metrics(mount: &Mount, wanted: ListenAddress) -> Result<(), Failure> {
+    let served = status(mount)?.metrics;
+    let is_same = served.parse::<ListenAddress>().is_ok_and(|served| {
+        let is_port = wanted.0.port() == 0 || wanted.0.port() == served.0.port();
+        is_port && wanted.0.ip() == served.0.ip()
+    });
+    let place = mount.mount_point.display();
+    match (is_same, served.as_str()) {
+        (true, _) => Ok(()),
+        (false, "") => Err(Failure::Refused(format!(
+            "cannot serve metrics of {place} at {wanted}: it was mounted without --metrics: 'weir umount' it and mount it \
+             with that"
+        ))),
+        (false, served) => Err(Failure::Refused(format!(
+            "cannot serve metrics of {place} at {wanted}: it was mounted with --metrics {served}: leave the option out, or \
+             'weir umount' it and mount it again"
+        ))),
+    }
 }
 
 fn refused(mount: &Mount, errno: Errno) -> Failure {

@@ -97,6 +97,8 @@ pub struct Status {
     pub transport: String,
     /// What becomes durable in the order in which it was changed: `sync` or `all`; empty if a daemon does not say.
     pub order: String,
+    /// Where metrics are served, such as `127.0.0.1:9338`; empty if nowhere.
+    pub metrics: String,
     /// Memory of the daemon as the kernel counts it.
     pub resident_bytes: u64,
     /// Whether the daemon is ending.
@@ -248,6 +250,8 @@ pub struct SessionWaitsReport {
     pub p99_us: u64,
     /// The longest.
     pub max_us: u64,
+    /// All together, within a quarter.
+    pub sum_us: u64,
 }
 
 impl From<weir_fuse::SessionStatus> for SessionReport {
@@ -273,6 +277,7 @@ impl From<weir_fuse::SessionStatus> for SessionReport {
             p50_us: waits.percentile_us(50),
             p99_us: waits.percentile_us(99),
             max_us: waits.longest_us(),
+            sum_us: waits.total_us(),
         };
         let (every_write, pending) = (every_change, is_pending);
         SessionReport { supervisor, every_write, promises, pending, commits, waits }
@@ -369,6 +374,7 @@ pub struct LatencyReport {
 #[serde(default)]
 pub struct PercentilesReport {
     pub count: u64,
+    pub sum_ns: u64,
     pub p50_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,
@@ -378,8 +384,9 @@ pub struct PercentilesReport {
 
 impl From<weir_shard::Percentiles> for PercentilesReport {
     fn from(from: weir_shard::Percentiles) -> PercentilesReport {
-        let weir_shard::Percentiles { count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = from;
-        PercentilesReport { count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns }
+        let weir_shard::Percentiles { count, sum_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } =
+            from;
+        PercentilesReport { count, sum_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daemon's status.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +42,8 @@ pub struct Account {
     pub device: Device,
     /// Whether it was mounted read-only.
     pub mounted_read_only: bool,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
     /// When the mount was made.
     pub mounted_at: Instant,
     /// The status of requests and of the lane.
@@ -73,6 +76,7 @@ impl Account {
             transfer: transfer.to_owned(),
             transport: self.transport.name().to_owned(),
             order: self.order.name().to_owned(),
+            metrics: self.metrics.map_or_else(String::new, |address| address.to_string()),
             resident_bytes: resident_bytes().unwrap_or(0),
             stopping: self.stopping.load(Ordering::Relaxed),
             lane: self.observer.lane().map(Into::into),
