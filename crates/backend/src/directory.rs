@@ -602,7 +602,7 @@ impl Drop for AbortOnPanic {
 
 /// Whether files below `source` can be opened with `O_DIRECT`, tried with an unnamed file; `false` if none can
 /// be made.
-fn takes_direct(source: BorrowedFd<'_>) -> bool {
+pub fn takes_direct(source: BorrowedFd<'_>) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     match fs::openat(source, ".", flags, FileMode::RUSR | FileMode::WUSR) {
         Ok(file) => HomeFile::new(file).takes_direct(),

@@ -41,6 +41,7 @@ mod proc_path;
 mod ranges;
 mod recovery;
 mod recovery_names;
+mod recovery_progress;
 mod redo;
 mod redo_log;
 mod replaced;
@@ -57,7 +58,7 @@ mod tests;
 
 pub use at_once::{AtOnce, Changing};
 pub use busy_poll::enable_busy_poll;
-pub use directory::{Directory, Method, Patience, Sink};
+pub use directory::{Directory, Method, Patience, Sink, takes_direct};
 pub use error::error_kind;
 pub use flags::set_flags_again;
 pub use home_file::HomeFile;
@@ -71,12 +72,14 @@ pub use recovery_names::{
     Counts, GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NameRecord,
     NamesRecoveryError, RecoveredNames, forget_recovered_names, recover_names,
 };
+pub use recovery_progress::{RecoveryPhase, RecoveryProgress};
 pub use redo_log::{
     Given, Lefts, LogOwner, LogRead, LogState, LogThread, NOBODY, OpenLogError, RecoveredLog,
-    RedoLog, can_be_logged, lasting_identity, look, recover,
+    RedoLog, can_be_logged, lasting_identity, look, recover, recover_watched,
 };
 pub use replaced::replace;
 pub use reservations::give_back_reserved;
+pub use ring::try_ring;
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};
 pub use void::without_void;

@@ -28,6 +28,7 @@ use crate::log_file::{LogFile, LogFileError};
 use crate::partial;
 use crate::recovery::{Recovered, RecoveryError};
 use crate::recovery_names::{Continuation, Replayed, continuation, forget_recovered_names};
+use crate::recovery_progress::{Counted, RecoveryProgress};
 use crate::redo;
 use crate::void::{self, without_void};
 use crate::whole;
@@ -180,8 +181,22 @@ pub fn recover(
     source: BorrowedFd<'_>,
     dry: bool,
 ) -> Result<RecoveredLog, OpenLogError> {
+    recover_watched(log, mount, source, dry, &Arc::default())
+}
+
+/// As [`recover`]; `progress` tells how far it is.
+///
+/// # Errors
+/// See [`OpenLogError`].
+pub fn recover_watched(
+    log: &LogFile,
+    mount: Identity,
+    source: BorrowedFd<'_>,
+    dry: bool,
+    progress: &Arc<RecoveryProgress>,
+) -> Result<RecoveredLog, OpenLogError> {
     let Some(superblock) = log.superblock()? else { return Ok(RecoveredLog::default()) };
-    let (recovered, left) = replay_to(log, superblock, source, dry)?;
+    let (recovered, left) = replay_to(log, superblock, source, dry, progress)?;
     if let Some(left) = left {
         return Err(OpenLogError::Left { path: log.path().to_owned(), left });
     }
@@ -197,15 +212,16 @@ fn replay_to(
     superblock: Superblock,
     source: BorrowedFd<'_>,
     dry: bool,
+    progress: &Arc<RecoveryProgress>,
 ) -> Result<(RecoveredLog, Option<Lefts>), OpenLogError> {
     let system = |doing| move |source| OpenLogError::System { doing, source };
     let superblock = without_void(source, superblock).map_err(system(READ_NOTES))?;
     let done = partial::done(source, &superblock)
         .map_err(system("read which files an earlier recovery finished"))?;
-    let home =
-        Recovered::new(source, done).and_then(|files| Replayed::new(&superblock, source, files));
+    let home = Recovered::new(source, done)
+        .and_then(|files| Replayed::new(&superblock, source, files, progress.clone()));
     let mut home = home.map_err(system("open SOURCE"))?;
-    let mut reader = log;
+    let mut reader = Counted { log, progress };
     let replayed = replay(&mut reader, superblock, (!dry).then_some(&mut home));
     let told = home.told();
     drop(home);
@@ -322,7 +338,7 @@ impl RedoLog {
             Some(superblock) => superblock,
             None => file.format(mount)?,
         };
-        let (recovered, left) = replay_to(&file, superblock, source, false)?;
+        let (recovered, left) = replay_to(&file, superblock, source, false, &Arc::default())?;
         let RecoveredLog { report: recovered, told } = recovered;
         if let Some(left) = left {
             return Err(OpenLogError::Left { path: file.path().to_owned(), left });

@@ -66,6 +66,14 @@ struct Iovecs(Vec<libc::iovec>);
 // and only the kernel accesses memory through these addresses.
 unsafe impl Send for Iovecs {}
 
+/// Whether a ring can be set up here.
+///
+/// # Errors
+/// Those of io_uring_setup(2): ENOSYS, EPERM or ENOMEM where no ring is available.
+pub fn try_ring() -> io::Result<()> {
+    Ring::new().map(drop)
+}
+
 impl Ring {
     /// Sets a ring up.
     ///

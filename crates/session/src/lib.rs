@@ -33,5 +33,6 @@ pub use admission::Refusal;
 pub use commit::Counts;
 pub use group::{Tree, TreeEvent, run_tree};
 pub use kill::{kill_descendants, sees_itself};
+pub use listener::can_stop_calls;
 pub use mounts::{FindMounts, Joined, Mount, Ordered, Promised};
 pub use supervisor::{Event, Group, run};

@@ -40,6 +40,31 @@ pub(crate) struct Stopped {
     pub(crate) call: Call,
 }
 
+/// What the fence asks of the kernel.
+const FLAGS: libc::c_ulong =
+    libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+
+/// Whether the kernel can stop calls for a session. Stops nothing: there is no filter to install, which the kernel notices after it
+/// has looked at the flags.
+///
+/// # Errors
+/// EINVAL, ENOSYS if the kernel is older than 5.19; EPERM where a container forbids it.
+pub fn can_stop_calls() -> io::Result<()> {
+    // SAFETY: the kernel refuses a null pointer.
+    let made = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            FLAGS,
+            std::ptr::null::<libc::sock_fprog>(),
+        )
+    };
+    match io::Error::last_os_error() {
+        error if made < 0 && error.raw_os_error() == Some(libc::EFAULT) => Ok(()),
+        error => Err(error),
+    }
+}
+
 impl Listener {
     /// Puts the fence around the calling thread and all processes that it will start. From here on the thread may make no call
     /// that the fence stops before another thread receives calls.
@@ -48,15 +73,13 @@ impl Listener {
     pub(crate) fn around_this_thread() -> io::Result<Listener> {
         let mut filter = Filter::new();
         let program = filter.program();
-        let flags =
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
         let install = || {
             // SAFETY: the program points into the filter, which lives as long.
             let made = unsafe {
                 libc::syscall(
                     libc::SYS_seccomp,
                     libc::SECCOMP_SET_MODE_FILTER,
-                    flags,
+                    FLAGS,
                     &raw const program,
                 )
             };

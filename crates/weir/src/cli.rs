@@ -1,6 +1,8 @@
 //! The command line's commands and options, and their help.
 
 pub mod dashboard;
+mod doctor;
+mod documents;
 mod manual;
 mod top;
 
@@ -20,6 +22,9 @@ use crate::options::{self, Unknown};
 use crate::quantity::{self, Size};
 use crate::run::group_name::Name;
 use crate::settings::{Layer, LogChoice, NamesChoice, TransportChoice};
+
+pub use doctor::DoctorArguments;
+pub use documents::{DocumentsArguments, mount_helper};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -42,7 +47,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve SOURCE at MOUNTPOINT
-    #[command(long_about = manual::MOUNT, after_long_help = manual::MOUNT_AFTER)]
+    #[command(long_about = manual::MOUNT, after_long_help = manual::MOUNT_AFTER, allow_missing_positional = true)]
     Mount(Box<MountArguments>),
     /// Write everything home, then unmount
     #[command(visible_alias = "unmount", long_about = manual::UMOUNT,
@@ -69,6 +74,12 @@ pub enum Command {
     /// Run a program that reads and writes files of mounts without the kernel
     #[command(long_about = manual::RUN, after_long_help = manual::RUN_AFTER)]
     Run(RunArguments),
+    /// Say what this machine has and lacks for a mount, and how to mend it
+    #[command(long_about = doctor::DOCTOR, after_long_help = doctor::DOCTOR_AFTER)]
+    Doctor(DoctorArguments),
+    /// Write man pages and shell completions
+    #[command(hide = true)]
+    Documents(DocumentsArguments),
 }
 
 pub use top::TopArguments;
@@ -153,8 +164,8 @@ pub struct LogArguments {
 /// Arguments of `weir mount`.
 #[derive(Debug, Args)]
 pub struct MountArguments {
-    /// The directory to serve
-    pub source: PathBuf,
+    /// The directory to serve; if left out, the one that the configuration file has for MOUNTPOINT
+    pub source: Option<PathBuf>,
     /// The empty directory it appears at
     pub mountpoint: PathBuf,
     /// Stay in the foreground and log to the terminal

@@ -2,6 +2,8 @@
 
 mod ask;
 mod dashboard;
+mod doctor;
+mod documents;
 mod mount;
 mod progress;
 mod redo_log;
@@ -26,5 +28,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Recover(arguments) => redo_log::recover(&arguments),
         Command::Log(arguments) => redo_log::show(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Documents(arguments) => documents::run(&arguments),
     }
 }

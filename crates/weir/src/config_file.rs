@@ -6,9 +6,10 @@
 //! options = "noatime,nodev"
 //!
 //! [mount."/mnt/data"]
+//! source = "/srv/data"
 //! fetch = "lazy"
 //! ```
-//! Anything that is not understood is an error that names file and line: a misspelt bound must not silently
+//! Only the table of a mount point has a `source`, for `weir mount MOUNTPOINT` and `weir@.service`. Anything that is not understood is an error that names file and line: a misspelt bound must not silently
 //! become the default.
 
 use std::fmt::Display;
@@ -150,7 +151,10 @@ fn read_mounts(
         }
         let mut layer = Layer::default();
         for (key, value) in keys {
-            read_key(key.get_ref(), key.span(), value, &mut layer)?;
+            match key.get_ref().as_ref() {
+                "source" => layer.source = Some(absolute_path("source", value)?),
+                name => read_key(name, key.span(), value, &mut layer)?,
+            }
         }
         if path.components().eq(mountpoint.components()) {
             *into = layer;
@@ -201,6 +205,11 @@ fn read_key(
             options::parse(text(key, value)?, Unknown::Refuse, &mut layer)
                 .map_err(|error| (value.span(), error.to_string()))?;
             *into = std::mem::take(into).over(layer);
+        }
+        "source" => {
+            let message =
+                "'source' belongs into the table of a mount point: [mount.\"/path\"]".to_owned();
+            return Err((at, message));
         }
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, \
@@ -302,6 +311,15 @@ mod tests {
     fn parsed(text: &str) -> Result<Layer, String> {
         parse(Path::new("/etc/weir.toml"), text, Path::new("/mnt/data"))
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_a_mount_point_has_a_source() {
+        let text = "[mount.\"/mnt/data\"]\nsource = \"/srv/data\"\n[mount.\"/mnt/b\"]\nsource = \"/srv/b\"\n";
+        assert_eq!(parsed(text).unwrap().source, Some("/srv/data".into()));
+        assert!(parsed("source = \"/srv\"\n").unwrap_err().contains("belongs into the table"));
+        let relative = parsed("[mount.\"/mnt/data\"]\nsource = \"srv\"\n").unwrap_err();
+        assert!(relative.contains("absolute"), "{relative}");
     }
 
     #[test]

@@ -7,14 +7,16 @@
 mod account;
 mod guard;
 mod lifecycle;
+pub mod log_plan;
 pub mod protection;
 mod record;
 mod scraped;
+pub mod service;
 mod unwritten;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,13 +39,15 @@ use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, MountTable};
 use crate::own_directory::OwnDirectory;
 use crate::quantity::Size;
-use crate::settings::{LOG_BYTES_MIN, LogChoice, NamesChoice, ORDERED_LOG_BYTES_MIN, Settings};
+use crate::settings::{LogChoice, NamesChoice, ORDERED_LOG_BYTES_MIN, Settings};
 use crate::signals;
-use crate::source::{self, Source, SourceError, SourceLock};
+use crate::source::{Source, SourceError, SourceLock};
 
 use account::Account;
 use lifecycle::{Event, Lifecycle, Place};
+use log_plan::{InSource, LogPlan};
 use record::{Record, RecordError, Subject};
+use service::{Served, ServiceManager};
 
 /// A mount to be made: what, where and how.
 #[derive(Clone, Debug)]
@@ -178,8 +182,12 @@ impl Locked {
     /// Mounts, calls `ready` when the mount answers, and serves until it is unmounted and
     /// everything is home. If `ready` fails, unmounts at once.
     ///
-    /// Call it while the process has one thread.
-    pub fn serve(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), DaemonError> {
+    /// The manager, if there is one, is told of it, and of all that follows. Call it while the process has one thread.
+    pub fn serve(
+        self,
+        manager: Option<ServiceManager>,
+        ready: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), DaemonError> {
         allocator::bound();
         abort_on_panic();
         protection::set_io_flusher();
@@ -189,6 +197,8 @@ impl Locked {
                 tracing::warn!("no process guards the mount: cannot fork: {error}")
             })
             .ok();
+        let reports = manager.map(ServiceManager::begin).transpose();
+        let reports = reports.map_err(system("start the thread for the service manager"))?;
         let Locked { source, mountpoint, settings, lock } = self;
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
@@ -248,6 +258,13 @@ impl Locked {
             tracing::warn!("no process guards the mount: {error}");
         }
         let looked_at = shard.clone();
+        let served = Served {
+            shard: shard.clone(),
+            observer: observer.clone(),
+            stopping: stopping.clone(),
+            events: events.clone(),
+            what: format!("{} at {}", source.path().display(), mountpoint.display()),
+        };
         let lifecycle = Lifecycle::new(shard, observer, place, received, stopping, guard);
         let started = source
             .check_nesting()
@@ -285,6 +302,9 @@ impl Locked {
             tracing::warn!("the command that waited for the mount is gone ({error}): unmounting");
             lifecycle.abandon();
             return Ok(());
+        }
+        if let Some(reports) = &reports {
+            reports.ready(served);
         }
         let ended = lifecycle.run();
         drop(recording);
@@ -344,37 +364,33 @@ fn open_log(
         }
         return Ok(None);
     }
-    let given = match &settings.log {
-        LogChoice::At(path) if !source::is_log_path(source.path(), path) => Some(path.as_path()),
-        _ => None,
-    };
+    let given = log_plan::given(source, settings);
     if let Some(brought) = logs.bring_home(given, false)? {
         tell(&brought);
     }
     logs.give_back_reserved();
-    if settings.read_only || settings.log == LogChoice::None {
-        if source.is_writable() {
-            logs.take(Wanted::None)?;
+    let (is_new, bytes) = match log_plan::of(source, settings) {
+        LogPlan::Without => {
+            if source.is_writable() {
+                logs.take(Wanted::None)?;
+            }
+            return Ok(None);
         }
-        return Ok(None);
-    }
-    if let Some(path) = given {
-        return Ok(logs.take(Wanted::At(path, settings.log_bytes))?);
-    }
-    let in_log = matches!(settings.names, None | Some(NamesChoice::Log));
-    let is_chosen = settings.log != LogChoice::Auto || !in_log;
-    if !is_chosen && local_log::is_elsewhere(source) {
-        match take_local(&logs, settings) {
+        LogPlan::At(path) => return Ok(logs.take(Wanted::At(path, settings.log_bytes))?),
+        LogPlan::OnThisMachine { instead } => match take_local(&logs, settings) {
             Ok(log) => return Ok(log),
-            Err(error) => tracing::warn!(
-                "the redo log is in SOURCE, so that each fsync waits for the network: none can be made on this \
-                 machine: {error}"
-            ),
-        }
-    }
-    let made = !source::log_path(source.path()).exists();
-    let bytes = match log_bytes(source, settings) {
-        None if made => {
+            Err(error) => {
+                tracing::warn!(
+                    "the redo log is in SOURCE, so that each fsync waits for the network: none can be made on this \
+                     machine: {error}"
+                );
+                (instead.is_new, instead.bytes)
+            }
+        },
+        LogPlan::InSource(InSource { is_new, bytes }) => (is_new, bytes),
+    };
+    let bytes = match bytes {
+        None if is_new => {
             tracing::warn!("SOURCE has too little space left for a redo log: mounted without one");
             return Ok(logs.take(Wanted::None)?);
         }
@@ -383,7 +399,7 @@ fn open_log(
     let exactly = !settings.log_bytes_by_default;
     match logs.take(Wanted::InSource { bytes, exactly }) {
         // No log was asked for by option, and this one cannot hold anything.
-        Err(error) if made && settings.log == LogChoice::Auto => {
+        Err(error) if is_new && settings.log == LogChoice::Auto => {
             tracing::warn!("mounted without a redo log: {error}");
             Ok(logs.take(Wanted::None)?)
         }
@@ -396,31 +412,9 @@ fn take_local(logs: &Logs<'_>, settings: &Settings) -> Result<Option<RedoLog>, L
     let system = |error| LogPlaceError::System { doing: "make a place for the log", error };
     let path = local_log::path(logs.last_outside()?.as_ref()).map_err(system)?;
     let directory = File::open(path.parent().expect("it is in a directory")).map_err(system)?;
-    let bytes = match settings.log_bytes_by_default {
-        true => share_of_free(directory.as_fd(), settings.log_bytes)
-            .ok_or_else(|| system(io::Error::from_raw_os_error(libc::ENOSPC)))?,
-        false => settings.log_bytes,
-    };
+    let bytes = log_plan::local_bytes(directory.as_fd(), settings)
+        .ok_or_else(|| system(io::Error::from_raw_os_error(libc::ENOSPC)))?;
     logs.take(Wanted::At(&path, bytes))
-}
-
-/// Bytes of a new log: those of `--log-size`, otherwise a small share of the free space. `None` if that
-/// is too little.
-fn log_bytes(source: &Source, settings: &Settings) -> Option<u64> {
-    if !settings.log_bytes_by_default || settings.log != LogChoice::Auto {
-        return Some(settings.log_bytes);
-    }
-    share_of_free(source.as_fd(), settings.log_bytes)
-}
-
-/// At most `bytes`, and a small share of the space that is free there. `None` if that is too little.
-fn share_of_free(place: BorrowedFd<'_>, bytes: u64) -> Option<u64> {
-    /// Free space for each byte of the log.
-    const FREE_SHARE: u64 = 16;
-    let Ok(system) = rustix::fs::fstatvfs(place) else { return Some(bytes) };
-    let share = system.f_bavail.saturating_mul(system.f_frsize) / FREE_SHARE;
-    let bytes = bytes.min(share / LOG_BYTES_MIN * LOG_BYTES_MIN);
-    (bytes >= LOG_BYTES_MIN).then_some(bytes)
 }
 
 /// Logs the result of a replay.

@@ -78,7 +78,7 @@ impl Failure {
 }
 
 /// The text without the error numbers that the standard library appends.
-fn without_errno(text: &str) -> String {
+pub fn without_errno(text: &str) -> String {
     let mut rest = text;
     let mut plain = String::with_capacity(text.len());
     while let Some((before, after)) = rest.split_once(" (os error ") {

@@ -30,10 +30,11 @@ const PROGRESS: Duration = Duration::from_secs(5);
 
 /// A daemon that holds the lock on SOURCE.
 #[derive(Debug, PartialEq, Eq)]
-struct Holder {
-    pid: u32,
+pub struct Holder {
+    /// Its process.
+    pub pid: u32,
     /// The mount point of SOURCE, now or formerly.
-    mountpoint: PathBuf,
+    pub mountpoint: PathBuf,
 }
 
 /// Waits until no daemon without a mount of `source` keeps it locked. Reports on standard error
@@ -102,7 +103,7 @@ fn unmounted_holder(source: &Path) -> Option<Holder> {
 }
 
 /// The process that has locked `source`: the one named in the lock file, if it has that file open.
-fn holder(source: &Path) -> Option<Holder> {
+pub fn holder(source: &Path) -> Option<Holder> {
     let path = source.join(own_directory::WEIR_DIRECTORY).join(own_directory::LOCK_FILE);
     let mut text = String::new();
     // Bounded, without waiting, and not through a link: SOURCE's owner may have put anything there.

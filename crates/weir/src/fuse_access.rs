@@ -46,16 +46,35 @@ pub enum FuseAccessError {
 
 /// Checks the device, the helper and, if `allow_other` is asked for, the permission for it.
 pub fn check(allow_other: bool) -> Result<(), FuseAccessError> {
-    check_device(Path::new(DEVICE))?;
+    check_access()?;
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    check_openable(Path::new(DEVICE))?;
     helper().ok_or(FuseAccessError::NoHelper)?;
     if allow_other {
-        check_allow_other(Path::new(CONFIGURATION))?;
+        check_sharing()?;
     }
     Ok(())
+}
+
+/// Checks the device alone.
+///
+/// # Errors
+/// It is missing, is none, or this user may not open it.
+pub fn check_access() -> Result<(), FuseAccessError> {
+    check_device(Path::new(DEVICE))?;
+    match rustix::process::geteuid().is_root() {
+        true => Ok(()),
+        false => check_openable(Path::new(DEVICE)),
+    }
+}
+
+/// Checks that ordinary users may share their mounts.
+///
+/// # Errors
+/// /etc/fuse.conf does not have the line.
+pub fn check_sharing() -> Result<(), FuseAccessError> {
+    check_allow_other(Path::new(CONFIGURATION))
 }
 
 /// The program that unmounts for an ordinary user.

@@ -209,7 +209,7 @@ mod tests {
     fn the_form_for_people_is_understood() {
         let mount =
             mount(&["weir", "mount", "/a", "/b", "--memory", "1G", "-o", "ro", "-o", "dev"]);
-        assert_eq!((mount.source, mount.mountpoint), (PathBuf::from("/a"), PathBuf::from("/b")));
+        assert_eq!((mount.source, mount.mountpoint), (Some("/a".into()), PathBuf::from("/b")));
         assert_eq!(mount.options, ["ro", "dev"]);
         assert_eq!(mount.helper, HelperRequest::default());
     }
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn the_form_of_mount_fuse3_is_understood() {
         let mount = mount(&["weir", "/a", "/b", "-o", "rw,dev,suid"]);
-        assert_eq!((mount.source, mount.mountpoint), (PathBuf::from("/a"), PathBuf::from("/b")));
+        assert_eq!((mount.source, mount.mountpoint), (Some("/a".into()), PathBuf::from("/b")));
         assert_eq!(mount.options, ["rw"]);
     }
 
@@ -252,6 +252,12 @@ mod tests {
     }
 
     #[test]
+    fn source_may_be_left_to_the_configuration() {
+        let bare = mount(&["weir", "mount", "--foreground", "--", "/mnt/data"]);
+        assert_eq!((bare.source, bare.mountpoint), (None, PathBuf::from("/mnt/data")));
+    }
+
+    #[test]
     fn flags_count_over_options() {
         let mount = mount(&["weir", "mount", "/a", "/b", "--memory", "1G", "-o", "memory=2G,rw"]);
         let layer = mount.layer().unwrap();
@@ -263,8 +269,7 @@ mod tests {
     fn mistakes_are_one_line_naming_the_thing() {
         for (words, expected) in [
             (&["weir"][..], "no command given"),
-            (&["weir", "mount"], "<SOURCE> <MOUNTPOINT>"),
-            (&["weir", "mount", "/a"], "<MOUNTPOINT>"),
+            (&["weir", "mount"], "<MOUNTPOINT>"),
             (&["weir", "mount", "/a", "/b", "/c"], "'/c'"),
             (&["weir", "mount", "/a", "/b", "--nonsense"], "'--nonsense'"),
             (&["weir", "mount", "/a", "/b", "--memory", "lots"], "'lots'"),

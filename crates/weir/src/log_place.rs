@@ -19,12 +19,13 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
 use weir_backend::{
     LogFile, LogFileError, LogOwner, LogPlace, LogState, NOBODY, OpenLogError, RecoveredLog,
-    RedoLog, look, recover,
+    RecoveryProgress, RedoLog, look, recover_watched,
 };
 use weir_log::{Identity, NODE_FIRST, Report};
 
@@ -177,6 +178,8 @@ pub struct Logs<'a> {
     own: Option<&'a OwnDirectory>,
     /// The lowest node number that none of SOURCE's logs has used, of those that were looked at.
     unused_node: Cell<u64>,
+    /// How far a replay is.
+    progress: Arc<RecoveryProgress>,
     /// Called between any two steps that a crash may separate. An error ends the operation as a crash would.
     step: &'a dyn Fn(&'static str) -> io::Result<()>,
 }
@@ -190,7 +193,22 @@ struct Seen {
 impl<'a> Logs<'a> {
     /// For a SOURCE and its `.weir`, if it has one.
     pub fn new(source: &'a Source, own: Option<&'a OwnDirectory>) -> Logs<'a> {
-        Logs { source, own, unused_node: Cell::new(NODE_FIRST), step: &|_| Ok(()) }
+        let progress = Arc::default();
+        Logs { source, own, unused_node: Cell::new(NODE_FIRST), progress, step: &|_| Ok(()) }
+    }
+
+    /// How far a replay is, for another thread.
+    pub fn progress(&self) -> Arc<RecoveryProgress> {
+        self.progress.clone()
+    }
+
+    fn replay(
+        &self,
+        log: &LogFile,
+        identity: Identity,
+        dry: bool,
+    ) -> Result<RecoveredLog, OpenLogError> {
+        recover_watched(log, identity, self.source(), dry, &self.progress)
     }
 
     fn step(&self, name: &'static str) -> Result<(), LogPlaceError> {
@@ -341,7 +359,7 @@ impl<'a> Logs<'a> {
             (Some(identity), _) | (None, LogOwner::Source(identity)) => identity,
             (None, _) => drawn()?,
         };
-        let RecoveredLog { report, told } = recover(&seen.file, identity, self.source(), dry)?;
+        let RecoveredLog { report, told } = self.replay(&seen.file, identity, dry)?;
         self.step("replayed")?;
         Ok(Some(BroughtHome { path, report, told }))
     }
@@ -616,11 +634,11 @@ impl<'a> Logs<'a> {
             self.check_original(own, path)?;
         }
         if dry {
-            let RecoveredLog { report, told } = recover(&seen.file, NOBODY, self.source(), true)?;
+            let RecoveredLog { report, told } = self.replay(&seen.file, NOBODY, true)?;
             return Ok(Some(BroughtHome { path: path.to_owned(), report, told }));
         }
         let identity = self.identity(own, None)?;
-        let RecoveredLog { report, told } = recover(&seen.file, identity, self.source(), false)?;
+        let RecoveredLog { report, told } = self.replay(&seen.file, identity, false)?;
         // The log has SOURCE's identity now, so the identity is kept.
         if is_in_use || note.is_none() {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

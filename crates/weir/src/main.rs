@@ -6,8 +6,8 @@
 //! commands find a daemon through [`mounts`] and ask it over [`control`]; [`run`] is for programs under 'weir run'.
 //!
 //! Invariants: no input causes a panic; every failure is one line on standard error and an exit status
-//! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `signals` and
-//! `run::forward` alone.
+//! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `daemon::service`, `signals`
+//! and `run::forward` alone.
 
 #![deny(unsafe_code)]
 

@@ -146,8 +146,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
 }
 
 /// Undoes the kernel's escaping of space, tab, newline, backslash and `#`: a backslash and three
-/// octal digits.
-fn unescape(field: &[u8]) -> OsString {
+/// octal digits. fstab(5) has the same.
+pub fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {

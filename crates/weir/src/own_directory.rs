@@ -156,6 +156,24 @@ impl OwnDirectory {
         source: BorrowedFd<'_>,
         source_path: &Path,
     ) -> Result<Option<OwnDirectory>, OwnDirectoryError> {
+        let Some(own) = OwnDirectory::open_to_look(source, source_path)? else { return Ok(None) };
+        let mode = rustix::fs::fstat(&own.directory).map_or(0, |stat| stat.st_mode);
+        if mode & 0o055 != 0 {
+            // An earlier build, or a person, set this mode; no other user could write to the directory. Where
+            // modes cannot be changed, the modes of the files are checked.
+            let _ = rustix::fs::fchmod(&own.directory, Mode::RWXU);
+        }
+        Ok(Some(own))
+    }
+
+    /// As [`OwnDirectory::open`], and changes nothing.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_to_look(
+        source: BorrowedFd<'_>,
+        source_path: &Path,
+    ) -> Result<Option<OwnDirectory>, OwnDirectoryError> {
         let path = source_path.join(WEIR_DIRECTORY);
         let io = |doing| {
             let path = path.clone();
@@ -182,11 +200,6 @@ impl OwnDirectory {
         let directory = directory.map_err(io("open"))?;
         if stat.st_mode & 0o022 != 0 {
             return Err(OwnDirectoryError::Open { path, mode: stat.st_mode & 0o7777 });
-        }
-        if stat.st_mode & 0o055 != 0 {
-            // An earlier build, or a person, set this mode; no other user could write to the directory. Where
-            // modes cannot be changed, the modes of the files are checked.
-            let _ = rustix::fs::fchmod(&directory, Mode::RWXU);
         }
         Ok(Some(OwnDirectory { directory, path }))
     }

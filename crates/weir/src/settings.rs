@@ -97,6 +97,8 @@ impl std::str::FromStr for NamesChoice {
 /// One layer of settings; `None` leaves a setting to the layers below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
+    /// SOURCE, of a mount point's table in a configuration file.
+    pub source: Option<PathBuf>,
     /// `--fetch`.
     pub fetch: Option<FetchPolicy>,
     /// `--memory`.
@@ -176,6 +178,7 @@ impl Layer {
             None => below,
         };
         Layer {
+            source: self.source.or(below.source),
             fetch: self.fetch.or(below.fetch),
             memory: self.memory.or(below.memory),
             patch_memory: self.patch_memory.or(below.patch_memory),

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::Timespec;
 use weir_log::{
@@ -17,6 +18,7 @@ use crate::recovery::{Recovered, RecoveryError};
 use crate::recovery_names::note::{Continued, continuation};
 use crate::recovery_names::outcome::damaged;
 use crate::recovery_names::{NameRecord, NamesRecoveryError, RecoveredNames, recover_names};
+use crate::recovery_progress::RecoveryProgress;
 
 /// The names of a log that is replayed.
 #[derive(Debug)]
@@ -185,6 +187,7 @@ pub(crate) struct Replayed {
     source: OwnedFd,
     names: ReplayedNames,
     files: Recovered,
+    progress: Arc<RecoveryProgress>,
 }
 
 impl Replayed {
@@ -196,9 +199,10 @@ impl Replayed {
         superblock: &Superblock,
         source: BorrowedFd<'_>,
         files: Recovered,
+        progress: Arc<RecoveryProgress>,
     ) -> io::Result<Replayed> {
         let names = ReplayedNames::new(superblock, source)?;
-        Ok(Replayed { source: source.try_clone_to_owned()?, names, files })
+        Ok(Replayed { source: source.try_clone_to_owned()?, names, files, progress })
     }
 
     /// How SOURCE differs from what was seen through the mount, since somebody else changed it, in sentences.
@@ -227,7 +231,9 @@ impl Home for Replayed {
     }
 
     fn names_end(&mut self, end: Lsn) -> Result<(), RecoveryError> {
+        self.progress.names_begin();
         let recovered = self.names.recover(self.source.as_fd(), end);
+        self.progress.data_begins();
         recovered.map_err(|error| names_failed("recover", io::Error::other(error)))
     }
 

@@ -93,10 +93,12 @@ CONFIGURATION FILES:
   /etc/weir.toml and then $XDG_CONFIG_HOME/weir/config.toml (~/.config/weir/config.toml), or only
   the one given with --config. Keys are the long options; 'options' is an -o list. A table
   [mount.\"/mnt/data\"] is for that mount point only, and overrides the rest of its file. The user's
-  file overrides the machine's, and the command line overrides both. Unknown keys are errors.
+  file overrides the machine's, and the command line overrides both. Unknown keys are errors. The
+  'source' of such a table is SOURCE for 'weir mount /mnt/data' and for weir@mnt-data.service.
     memory = \"1G\"
     options = \"noatime\"
     [mount.\"/mnt/data\"]
+    source = \"/srv/data\"
     fetch = \"lazy\"
     allow-other = true
 

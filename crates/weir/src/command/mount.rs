@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::remount;
 use crate::cli::MountArguments;
+use crate::daemon::service::ServiceManager;
 use crate::daemon::{self, Checked, DaemonError, Locked, MountRequest};
 use crate::daemonize::{self, Report, Side};
 use crate::failure::{Failure, one_line};
@@ -31,7 +32,7 @@ pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
             Some(path) => log::to_file(path, settings.log_level).map_err(DaemonError::from)?,
             None => log::to_terminal(settings.log_level),
         }
-        locked.serve(|| Ok(()))?;
+        locked.serve(ServiceManager::take(), || Ok(()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let settings = request.settings.clone();
@@ -54,7 +55,7 @@ fn in_background(request: MountRequest, report: Report) -> ExitCode {
     let mut report = Some(report);
     let served = daemon::check(request).and_then(Checked::lock).and_then(|locked| {
         let warning = begin_log(&locked)?;
-        locked.serve(|| match report.take() {
+        locked.serve(None, || match report.take() {
             Some(report) => report.ready(warning.as_deref()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         })
@@ -90,10 +91,20 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
             Failure::Usage(format!("{name} is empty: name a directory; see 'weir mount --help'"))
         })
     };
-    let source = absolute("SOURCE", &arguments.source)?;
     let mountpoint = absolute("MOUNTPOINT", &arguments.mountpoint)?;
     let from_command_line = arguments.layer()?;
     let configured = arguments.configured(&configured_name(&mountpoint))?;
+    let source = match (&arguments.source, &configured.source) {
+        (Some(named), _) => absolute("SOURCE", named)?,
+        (None, Some(configured)) => configured.clone(),
+        (None, None) => {
+            return Err(Failure::Usage(format!(
+                "SOURCE is missing: give <SOURCE> <MOUNTPOINT>, or in /etc/weir.toml the 'source' of [mount.\"{}\"]; \
+                 see 'weir mount --help'",
+                mountpoint.display()
+            )));
+        }
+    };
     let mut settings = from_command_line.over(configured).resolve()?;
     for (name, path) in [("--log-file", &mut settings.log_file), ("--record", &mut settings.record)]
     {

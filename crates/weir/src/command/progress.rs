@@ -1,12 +1,16 @@
-//! What `weir sync` and `weir umount` say on standard error while data and names go home: how much is left, and for how long.
+//! What `weir sync`, `weir umount` and `weir recover` say on standard error while data and names go home: how much is left, and for how
+//! long at the rate of the last seconds.
 //!
 //! Nothing for the first second. Then on a terminal one line that changes; elsewhere a line now and then.
 
+use std::collections::VecDeque;
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use weir_backend::{RecoveryPhase, RecoveryProgress};
 use weir_engine::PAGE_BYTES;
 
 use crate::control::client::Daemon;
@@ -18,6 +22,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// How often it is said on a terminal, and elsewhere.
 const ON_TERMINAL: Duration = Duration::from_millis(500);
 const ELSEWHERE: Duration = Duration::from_secs(5);
+/// Over how long the rate is taken.
+const WINDOW: Duration = Duration::from_secs(20);
 
 /// Says how much is left until it is dropped.
 pub struct Progress {
@@ -26,12 +32,43 @@ pub struct Progress {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What there is to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// So much is left.
+    BringingHome(Left),
+    /// It cannot be told how much is left.
+    Else(&'static str),
+}
+
 impl Progress {
     /// Of what is not home of a mount.
     pub fn of(mount: &Mount) -> Progress {
-        let (end, ended) = channel();
         let mount = mount.clone();
-        let thread = thread::Builder::new().spawn(move || tell(&mount, &ended)).ok();
+        Progress::by(move || {
+            let status = Daemon::connect(&mount).and_then(|daemon| daemon.ask(&Request::Status));
+            match status {
+                Ok(Reply::Status { status }) => Some(Doing::BringingHome(Left::of(&status))),
+                // One that is ending may not answer any more.
+                _ => None,
+            }
+        })
+    }
+
+    /// Of a recovery.
+    pub fn of_recovery(progress: Arc<RecoveryProgress>) -> Progress {
+        Progress::by(move || {
+            Some(match progress.now() {
+                RecoveryPhase::Reading => Doing::Else("reading the log"),
+                RecoveryPhase::Names => Doing::Else("bringing names home"),
+                RecoveryPhase::Data { left } => Doing::BringingHome(Left { bytes: left, names: 0 }),
+            })
+        })
+    }
+
+    fn by(look: impl Fn() -> Option<Doing> + Send + 'static) -> Progress {
+        let (end, ended) = channel();
+        let thread = thread::Builder::new().spawn(move || tell(look, &ended)).ok();
         Progress { end: Some(end), thread }
     }
 }
@@ -46,31 +83,52 @@ impl Drop for Progress {
     }
 }
 
-fn tell(mount: &Mount, ended: &Receiver<()>) {
+fn tell(look: impl Fn() -> Option<Doing>, ended: &Receiver<()>) {
     let is_terminal = stderr().is_terminal();
     let pause = if is_terminal { ON_TERMINAL } else { ELSEWHERE };
-    let mut first: Option<(Instant, Left)> = None;
+    let mut rate = Rate::default();
     let mut wait = SILENCE;
+    let mut is_shown = false;
     while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
         wait = pause;
-        let status = Daemon::connect(mount).and_then(|daemon| daemon.ask(&Request::Status));
-        // One that is ending may not answer any more.
-        let Ok(Reply::Status { status }) = status else { continue };
-        let left = Left::of(&status);
-        if left == Left::default() && !is_terminal {
+        let Some(doing) = look() else { continue };
+        if doing == Doing::BringingHome(Left::default()) && !is_terminal {
             // It is only being made durable.
             continue;
         }
-        let (since, before) = *first.get_or_insert((Instant::now(), left));
-        let text = left.words(before, since.elapsed());
+        let text = match doing {
+            Doing::BringingHome(left) => {
+                let (before, elapsed) = rate.since(Instant::now(), left);
+                left.words(before, elapsed)
+            }
+            Doing::Else(text) => text.to_owned(),
+        };
+        is_shown = true;
         // Nobody need read it.
         let _ = match is_terminal {
             true => write!(stderr(), "\r\x1b[Kweir: {text}"),
             false => writeln!(stderr(), "weir: {text}"),
         };
     }
-    if is_terminal && first.is_some() {
+    if is_terminal && is_shown {
         let _ = write!(stderr(), "\r\x1b[K");
+    }
+}
+
+/// What was left during the last [`WINDOW`].
+#[derive(Debug, Default)]
+struct Rate(VecDeque<(Instant, Left)>);
+
+impl Rate {
+    /// Notes what is left now. What was left at the beginning of the window, and how long ago that was.
+    fn since(&mut self, now: Instant, left: Left) -> (Left, Duration) {
+        self.0.push_back((now, left));
+        // The one before the window's first: so two are left however rarely it is looked.
+        while self.0.get(1).is_some_and(|(then, _)| now - *then >= WINDOW) {
+            self.0.pop_front();
+        }
+        let (then, before) = self.0[0];
+        (before, now - then)
     }
 }
 
@@ -150,5 +208,22 @@ mod tests {
         assert_eq!(words((10, 0), (10, 0), 5), "10 MiB to go");
         assert_eq!(words((10, 3), (20, 2), 5), "10 MiB and 3 names to go");
         assert_eq!(words((0, 0), (20, 2), 5), "waiting until it is durable");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let left = |mib: u64| Left { bytes: mib << 20, names: 0 };
+        let mut rate = Rate::default();
+        assert_eq!(rate.since(at(0), left(1000)), (left(1000), Duration::ZERO));
+        assert_eq!(rate.since(at(10), left(500)), (left(1000), Duration::from_secs(10)));
+        assert_eq!(rate.since(at(20), left(490)), (left(1000), Duration::from_secs(20)));
+        // It is slow now: what was quick at first does not count any more.
+        assert_eq!(rate.since(at(40), left(470)), (left(490), Duration::from_secs(20)));
+        assert_eq!(
+            left(470).words(left(490), Duration::from_secs(20)),
+            "470 MiB to go, about 8 min left"
+        );
     }
 }

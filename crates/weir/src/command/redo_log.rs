@@ -13,6 +13,7 @@ use weir_backend::{LogFile, LogPlace, Look, without_void};
 use weir_log::{Group, Record, Report, Scan, Superblock};
 
 use crate::cli::{LogArguments, RecoverArguments};
+use crate::command::progress::Progress;
 use crate::daemon::DaemonError;
 use crate::failure::Failure;
 use crate::log_place::{self, Logs};
@@ -32,6 +33,7 @@ pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
     let dry = arguments.dry_run;
     let named = arguments.log.as_deref();
     let named = named.filter(|path| !source::is_log_path(source.path(), path));
+    let progress = Progress::of_recovery(logs.progress());
     let mut brought = match arguments.force {
         true => None,
         false => logs.bring_home(named, dry).map_err(refused)?,
@@ -42,6 +44,7 @@ pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
             return Err(refused(format!("there is no log at {}", path.display())));
         }
     }
+    drop(progress);
     match &brought {
         Some(brought) => {
             print(&describe(&brought.report, dry))?;

@@ -73,7 +73,7 @@ fn preloaded(library: &Path, before: Option<OsString>) -> OsString {
 }
 
 /// Path of the library: from the environment, beside this command, or where it is installed.
-fn library() -> Result<PathBuf, Failure> {
+pub(super) fn library() -> Result<PathBuf, Failure> {
     let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
     let places = match named {
         Some(named) => vec![named],
