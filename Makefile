@@ -16,8 +16,9 @@
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
 #   make lint       formatting, clippy, the documentation's links, dependencies, and checks of the repository itself
-#   make install    the weir command, the library of 'weir run', and the C library and its header below PREFIX (/usr/local), and
-#                   mount(8)'s helper in SBINDIR (/sbin); DESTDIR respected
+#   make install    the weir command, the library of 'weir run', the C library and its header, man pages and completions below PREFIX
+#                   (/usr/local), and mount(8)'s helper in SBINDIR (/sbin); DESTDIR respected
+#   make package    a Debian package and a tarball of the release build, in target/package
 #   make setup      only the set-up: system packages, Rust components, test suites
 
 SHELL := /bin/bash
@@ -33,7 +34,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-nbw bench-paper lint install uninstall clean
+.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-nbw bench-paper lint install uninstall package clean
 
 all: build
 
@@ -145,10 +146,23 @@ install: build $(LIBRARY)
 	install -D -m 644 library/weir.h $(DESTDIR)$(PREFIX)/include/weir.h
 	mkdir -p $(DESTDIR)$(SBINDIR)
 	ln -sf $(PREFIX)/bin/weir $(DESTDIR)$(SBINDIR)/mount.fuse.weir
+	$(WEIR) documents target/documents
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 target/documents/man/*.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 target/documents/man/*.8
+	install -D -m 644 target/documents/completions/weir.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
+	install -D -m 644 target/documents/completions/_weir $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir
+	install -D -m 644 target/documents/completions/weir.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weir.fish
+
+package: setup-test
+	$(CARGO) build --release --locked -p weir -p weir-preload
+	scripts/package
 
 uninstall:
 	rm -f $(DESTDIR)$(SBINDIR)/mount.fuse.weir $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
 	rm -f $(DESTDIR)$(PREFIX)/lib/libweir.a $(DESTDIR)$(PREFIX)/include/weir.h
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/weir.1 $(DESTDIR)$(PREFIX)/share/man/man1/weir-*.1 $(DESTDIR)$(PREFIX)/share/man/man8/mount.fuse.weir.8
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weir.fish
 	rmdir $(DESTDIR)$(PREFIX)/lib/weir 2>/dev/null || true
 
 clean:

@@ -45,11 +45,11 @@ expect_found() {
 }
 
 # Everything that could have been changed: names, kinds, modes, sizes, and times of content and of status.
-snapshot() { find "$SRC" "$MNT" "$WORK/state" "$XDG_CONFIG_HOME" -printf '%p %y %m %u %s %T@ %C@\n' 2>/dev/null | sort; }
+snapshot() { { find "$SRC" "$MNT" "$WORK/state" "$XDG_CONFIG_HOME" -printf '%p %y %m %u %s %T@ %C@\n' 2>/dev/null || true; } | sort; }
 
 # without_fuse COMMAND...: where there is no /dev/fuse.
 without_fuse() {
-    unshare --mount --propagation private sh -c 'mount -t tmpfs none /dev && exec "$@"' sh "$@"
+    unshare --mount --propagation private sh -c 'mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec "$@"' sh "$@"
 }
 
 # with_file PATH FILE COMMAND...: where FILE is at PATH.
@@ -149,15 +149,9 @@ if [ "$1" = recovery ]; then
 
     step "a damaged log"
     cp -a "$SRC" "$WORK/kept"
-    # The first group, which later ones prove to have been whole.
-    python3 - "$SRC/.weir/log" <<'END'
-import sys
-with open(sys.argv[1], "r+b") as log:
-    image = log.read()
-    at = next(at for at in range(8192, len(image), 4096) if any(image[at:at + 4096]))
-    log.seek(at + 64)
-    log.write(bytes(byte ^ 0xff for byte in image[at + 64:at + 72]))
-END
+    # The first group: later ones prove that it was whole.
+    first=$("$WEIR" log "$SRC" | sed -n 's/^group .* at byte \([0-9]*\):.*/\1/p;T;q')
+    printf '\377' | dd of="$SRC/.weir/log" bs=1 seek=$((first + 70)) conv=notrunc status=none
     doctor 1 "$SRC" "$MNT"
     expect_found recovery "problem: "
     expect_failure "damaged" "$WEIR" mount "$SRC" "$MNT"

@@ -84,6 +84,8 @@ fn see_also(command: &Command, own: &str) -> String {
 fn write_page(directory: &Path, command: &Command, section: &str, see: &str) -> io::Result<()> {
     let page = Man::new(command.clone())
         .section(section)
+        // No date, and not no argument.
+        .date("\\&")
         .source(format!("Weir {}", env!("CARGO_PKG_VERSION")))
         .manual(MANUAL);
     let mut file = File::create(directory.join(page.get_filename()))?;
@@ -131,8 +133,9 @@ fn sections(text: &str) -> Roff {
 }
 
 fn is_heading(line: &str) -> bool {
-    line.starts_with(|letter: char| letter.is_ascii_uppercase())
-        && !line.contains(|letter: char| letter.is_ascii_lowercase())
+    let words = line.split_once(" (").map_or(line, |(words, _)| words);
+    words.starts_with(|letter: char| letter.is_ascii_uppercase())
+        && !words.contains(|letter: char| letter.is_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -164,7 +167,7 @@ mod tests {
 
     #[test]
     fn headings_are_lines_of_capitals() {
-        assert!(is_heading("MOUNT(8) AND FSTAB(5)") && is_heading("EXIT STATUS"));
+        assert!(is_heading("MOUNT(8) AND FSTAB(5)") && is_heading("MOUNT OPTIONS (-o)"));
         assert!(!is_heading("  EXAMPLES") && !is_heading("If so") && !is_heading(""));
     }
 }

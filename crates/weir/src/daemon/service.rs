@@ -156,6 +156,10 @@ impl ServiceManager {
                 Wait::NoLonger => {}
             }
         }
+        if end.is_none() {
+            // It ended too soon for the loop to see it.
+            self.tell(&[NotifyState::Stopping]);
+        }
     }
 
     fn tell(&self, states: &[NotifyState<'_>]) {
