@@ -16,8 +16,8 @@ pub const FASTER: &str = "faster with Weir";
 
 const TITLE: &str = "Speed with Weir, of that without";
 /// Below the axis.
-const NOTE: &str = "hdd, ssd: emulated drives. fast disk: an fsync takes 0.1 ms. sshfs: a round trip takes 1 ms. \
-                    lane: under weir run. Paler: from the least to the most of several cases.";
+const NOTE: &str = "hdd, ssd: emulated drives; fast disk: 0.1 ms an fsync; lane: under weir run; \
+                    paler: from the least to the most";
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Failed = DrawingAreaErrorKind<std::io::Error>;
@@ -206,6 +206,7 @@ mod tests {
         let lines = wrapped(&"word ".repeat(30));
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() < 60));
         let even = wrapped("small random writes to pages not in memory, ssd; fast disk");
+        assert!((NOTE.len() as f64) * LETTER < f64::from(WIDTH) - 28.0);
         assert!(even.len() == 2 && even[1].len() > 20, "{even:?}");
     }
 }
