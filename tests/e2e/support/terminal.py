@@ -81,9 +81,9 @@ class Screen:
             letters = "".join(letter or "\0" for letter, _ in line)
             while text in letters:
                 at = letters.index(text)
-                gap = letters.rindex(" ", 0, len(letters.rstrip()))
-                if gap < at:
-                    gap = len(letters)
+                # What is at the right has two spaces before it.
+                gap = letters.rfind("  ", at, len(letters.rstrip()))
+                gap = gap if gap >= 0 else len(letters)
                 blank = [(" ", Style())] * len(text)
                 line = line[:at] + line[at + len(text):gap] + blank + line[gap:]
                 letters = "".join(letter or "\0" for letter, _ in line)
@@ -380,9 +380,9 @@ def self_test():
     screen.feed("\x1b[41mz")
     assert Style(background=1) in screen.styles()
     screen = Screen(20, 1)
-    screen.feed("a /x/b of /x/c    r")
+    screen.feed("a /x/b of /x/c   r s")
     screen.leave_out("/x")
-    assert screen.lines() == ["a /b of /c        r"], screen.lines()
+    assert screen.lines() == ["a /b of /c       r s"], screen.lines()
     assert "<svg" in screen.svg("a & b")
     for wrong in ("\x1b[5X", "\x01", "\x1b[?77h"):
         try:
