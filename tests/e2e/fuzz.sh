@@ -14,7 +14,7 @@ unset CARGO_TARGET_DIR RUSTUP_TOOLCHAIN
 cd "$REPO"
 # Inputs of about ten seconds for each target. They are fixed, so that a failure comes from the change under test and not from
 # chance.
-declare -A inputs=([fuse_requests]=200000 [lane_both_sides]=30000 [lane_messages]=300000 [lane_server]=150000
+declare -A inputs=([advise_traces]=30000 [fuse_requests]=200000 [lane_both_sides]=30000 [lane_messages]=300000 [lane_server]=150000
     [log_recovery]=80000 [log_superblock]=200000)
 
 # fuzz TOOLCHAIN SANITIZER: builds all targets, then runs each.

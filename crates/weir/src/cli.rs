@@ -3,6 +3,7 @@
 pub mod dashboard;
 mod doctor;
 mod documents;
+mod advise;
 mod manual;
 mod top;
 
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::Level;
 use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 
+pub use self::advise::{AdviseArguments, ReplayArguments, TraceFormat};
 use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
 use crate::http::ListenAddress;
@@ -80,6 +82,12 @@ pub enum Command {
     /// Write man pages and shell completions
     #[command(hide = true)]
     Documents(DocumentsArguments),
+    /// Say whether Weir would help a program
+    #[command(long_about = manual::ADVISE, after_long_help = manual::ADVISE_AFTER)]
+    Advise(Box<AdviseArguments>),
+    /// Do a plan's calls again; for 'weir advise'
+    #[command(hide = true)]
+    AdviseReplay(ReplayArguments),
 }
 
 pub use top::TopArguments;

@@ -1,5 +1,6 @@
 //! The commands, each from its arguments to its exit status.
 
+mod advise;
 mod ask;
 mod dashboard;
 mod doctor;
@@ -30,5 +31,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Documents(arguments) => documents::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
+        Command::AdviseReplay(arguments) => advise::replay(&arguments),
     }
 }

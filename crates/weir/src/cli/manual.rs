@@ -429,3 +429,25 @@ EXAMPLES:
 EXIT STATUS:
   1  the address cannot be listened on: standard error says why
   2  the command line is invalid";
+pub(super) const ADVISE: &str = "\
+Run CMD as it is, on its own files, and say whether Weir would make it faster.
+
+CMD runs under strace(1), which records what it asks of the file system. Then a piece of that is done again, with other \
+data, in a scratch directory beside its files: directly, on a mount, under 'weir run', and under 'weir run --sync external'. \
+From what the calls took each way follows what CMD would take. The scratch directory is removed at the end; all this takes \
+some seconds and at most some hundred MiB of space. A summary is printed, and a page is written with what was found.";
+
+pub(super) const ADVISE_AFTER: &str = "\
+WHAT IS NOT SEEN:
+  Reads and writes by memory mappings, io_uring and io_submit(2) are counted and not predicted. How calls of several processes
+  delay each other is not modelled. CMD is slowed down while it is recorded, more the more calls it makes. Programs that are
+  set-user-ID run without their privileges. What is brought home after CMD has ended is not part of the ratio.
+
+EXAMPLES:
+  weir advise -- sqlite3 /srv/app/data.db '.read load.sql'
+  weir advise --source /srv/mail --json advice.json -- sh -c 'deliver <mail'
+  strace -f -y -ttt -T -o calls CMD; weir advise --trace calls --source /srv/data
+
+EXIT STATUS:
+  That of CMD, or 128 plus the number of the signal that ended it. With --trace 0. If there is no advice: 1, with one line
+  that says why; 127 if there is no such program, 126 if it cannot be executed.";

@@ -1,0 +1,456 @@
+//! Which calls are done again in a scratch directory, and what is prepared there.
+//!
+//! A plan is a piece of the trace, from its beginning, as far as the bounds reach. Its paths are those below the directory
+//! that the advice is about. What the calls wrote is not known: other bytes of the same length are written.
+//!
+//! Invariants: no path of a plan is absolute or has `..`; a plan stays within its bounds; a handle is closed after its last
+//! use.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::{Event, PathId, What, is_below};
+use crate::class::{Class, Classifier};
+use crate::files::{FileId, Survey, Walk};
+use crate::footprint::{PAGE, Recorder};
+use crate::trace::Trace;
+
+/// Pages of one call that are prepared.
+const PAGES_MAX: u64 = 1 << 16;
+
+/// What a plan may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Calls.
+    pub steps: usize,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Bytes of files that are prepared.
+    pub prepared: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { steps: 20_000, bytes: 64 << 20, prepared: 32 << 20 }
+    }
+}
+
+/// A file or directory that is made before the calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prepared {
+    /// Its path.
+    pub path: String,
+    /// Its size; what the calls do not use is a hole.
+    pub size: u64,
+    /// Ranges of bytes that hold data.
+    pub data: Vec<(u64, u64)>,
+    /// None of it is in memory.
+    pub cold: bool,
+    /// A directory, and no file.
+    pub directory: bool,
+}
+
+/// A call to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Its class.
+    pub class: Class,
+    /// Its kind.
+    pub what: What,
+    /// Its path, or that of its handle.
+    pub path: String,
+    /// The second path.
+    pub to: String,
+    /// The handle it uses.
+    pub handle: Option<u32>,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// [`flags`].
+    pub flags: u16,
+}
+
+/// What is done again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Before.
+    pub prepared: Vec<Prepared>,
+    /// The calls.
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Chooses the calls on files below `directory`. `outside`: whether output to what has this name leaves the program.
+    pub fn new(
+        trace: &Trace,
+        survey: &Survey,
+        directory: &[u8],
+        recorder: Recorder,
+        bounds: Bounds,
+        outside: &dyn Fn(&[u8]) -> bool,
+    ) -> Plan {
+        let mut making = Making::new(trace, survey, directory, recorder);
+        let (mut walk, mut classifier) = (Walk::new(survey), Classifier::default());
+        let mut bytes = 0_u64;
+        for event in &trace.events {
+            if making.steps.len() >= bounds.steps
+                || bytes > bounds.bytes
+                || making.touched_bytes() > bounds.prepared
+            {
+                break;
+            }
+            let seen = walk.step(event);
+            let Some(class) = classifier.of(event, seen, survey) else { continue };
+            if event.what == What::Output {
+                if event.path.is_some_and(|path| outside(trace.paths.get(path))) {
+                    making.output(event);
+                }
+                continue;
+            }
+            if !matches!(event.what, What::SyncAll | What::Map | What::Start)
+                && making.step(event, class, seen.map(|seen| (seen.file, seen.offset)))
+            {
+                let moved =
+                    if matches!(event.what, What::Read | What::Write) { event.length } else { 0 };
+                bytes = bytes.saturating_add(moved);
+            }
+        }
+        making.finish()
+    }
+}
+
+/// How often each class is called below `directory`, in the whole trace.
+pub fn counts(
+    trace: &Trace,
+    survey: &Survey,
+    directory: &[u8],
+    outside: &dyn Fn(&[u8]) -> bool,
+) -> BTreeMap<Class, u64> {
+    let (mut walk, mut classifier) = (Walk::new(survey), Classifier::default());
+    let mut counts = BTreeMap::new();
+    for event in &trace.events {
+        let seen = walk.step(event);
+        let Some(class) = classifier.of(event, seen, survey) else { continue };
+        let path = event.path.map(|path| trace.paths.get(path));
+        let counted = match event.what {
+            What::Output => path.is_some_and(outside),
+            What::Start => false,
+            What::SyncAll => true,
+            _ => path.is_some_and(|path| is_below(path, directory)),
+        };
+        if counted {
+            *counts.entry(class).or_insert(0) += 1;
+        }
+    }
+    counts
+}
+
+/// A plan that is being made.
+struct Making<'a> {
+    trace: &'a Trace,
+    survey: &'a Survey,
+    directory: &'a [u8],
+    recorder: Recorder,
+    steps: Vec<Step>,
+    /// Names that were there, and their files.
+    there: BTreeMap<String, FileId>,
+    /// Names that calls of the plan have made or looked for.
+    met: HashSet<PathId>,
+    /// Pages that were there and are used, and how many first uses waited, of how many.
+    touched: HashMap<FileId, BTreeSet<u64>>,
+    waits: HashMap<FileId, (u64, u64)>,
+    pages: u64,
+}
+
+impl<'a> Making<'a> {
+    fn new(
+        trace: &'a Trace,
+        survey: &'a Survey,
+        directory: &'a [u8],
+        recorder: Recorder,
+    ) -> Making<'a> {
+        Making {
+            trace,
+            survey,
+            directory,
+            recorder,
+            steps: Vec::new(),
+            there: BTreeMap::new(),
+            met: HashSet::new(),
+            touched: HashMap::new(),
+            waits: HashMap::new(),
+            pages: 0,
+        }
+    }
+
+    fn touched_bytes(&self) -> u64 {
+        self.pages * PAGE
+    }
+
+    /// The path below the directory, if a plan can name it.
+    fn relative(&self, path: PathId) -> Option<String> {
+        let path = self.trace.paths.get(path);
+        if !is_below(path, self.directory) {
+            return None;
+        }
+        let rest = path.strip_prefix(self.directory)?;
+        let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        // Weir's own directory is not shown in mounts.
+        let own = rest.split(|byte| *byte == b'/').next() == Some(b".weir");
+        let text = std::str::from_utf8(rest).ok()?;
+        (!own && !text.contains('\0'))
+            .then(|| if text.is_empty() { ".".to_owned() } else { text.to_owned() })
+    }
+
+    fn output(&mut self, event: &Event) {
+        self.steps.push(Step {
+            class: Class::Output,
+            what: What::Output,
+            path: String::new(),
+            to: String::new(),
+            handle: None,
+            offset: 0,
+            length: event.length.min(4096),
+            flags: 0,
+        });
+    }
+
+    /// Adds a call; whether it is part of the plan.
+    fn step(&mut self, event: &Event, class: Class, seen: Option<(FileId, u64)>) -> bool {
+        let Some(path_id) = event.path else { return false };
+        let Some(path) = self.relative(path_id) else { return false };
+        let to = match event.to {
+            Some(to) => match self.relative(to) {
+                Some(to) => to,
+                None => return false,
+            },
+            None => String::new(),
+        };
+        if event.what == What::Lock && event.failed {
+            return false;
+        }
+        let first_meeting = self.met.insert(path_id);
+        if let Some(to) = event.to {
+            self.met.insert(to);
+        }
+        if let Some((file, offset)) = seen {
+            let initial = self.survey.initial.get(file.0 as usize).copied().unwrap_or_default();
+            if first_meeting && initial.existed {
+                self.there.insert(path.clone(), file);
+            }
+            if matches!(event.what, What::Read | What::Write) && event.length > 0 && initial.existed
+            {
+                self.touch(event, file, offset, initial.size);
+            }
+        }
+        self.steps.push(Step {
+            class,
+            what: event.what,
+            path,
+            to,
+            handle: event.description,
+            offset: seen.map_or(event.offset, |(_, offset)| offset),
+            length: event.length,
+            flags: event.flags,
+        });
+        true
+    }
+
+    fn touch(&mut self, event: &Event, file: FileId, offset: u64, size: u64) {
+        let touched = self.touched.entry(file).or_default();
+        let last = offset.saturating_add(event.length - 1).min(size.saturating_sub(1)) / PAGE;
+        let mut first_use = false;
+        if offset < size {
+            // Pages beyond are more than any plan prepares.
+            for page in offset / PAGE..=last.min(offset / PAGE + PAGES_MAX) {
+                if touched.insert(page) {
+                    self.pages += 1;
+                    first_use = true;
+                }
+            }
+        }
+        if first_use {
+            let (waited, of) = self.waits.entry(file).or_default();
+            *of += 1;
+            *waited += u64::from(self.recorder.waited(event));
+        }
+    }
+
+    fn finish(self) -> Plan {
+        let mut prepared = Vec::new();
+        for (path, file) in &self.there {
+            let initial = self.survey.initial[file.0 as usize];
+            let directory = initial.directory || path == ".";
+            let touched = self.touched.get(file);
+            let data = touched.map(|pages| ranges(pages, initial.size)).unwrap_or_default();
+            let (waited, of) = self.waits.get(file).copied().unwrap_or_default();
+            // Read-ahead lets most reads of a file that is not in memory find it there.
+            let cold = if self.trace.timed { waited * 16 >= of && waited > 0 } else { true };
+            prepared.push(Prepared {
+                path: path.clone(),
+                size: initial.size,
+                data,
+                cold,
+                directory,
+            });
+        }
+        let directories = self.directories();
+        prepared.retain(|one| !directories.contains(&one.path));
+        let directory =
+            |path| Prepared { path, size: 0, data: Vec::new(), cold: false, directory: true };
+        let mut all: Vec<Prepared> = directories.into_iter().map(directory).collect();
+        all.append(&mut prepared);
+        Plan { prepared: all, steps: self.steps }
+    }
+
+    /// Directories that the calls use and none of them makes.
+    fn directories(&self) -> BTreeSet<String> {
+        let made = self
+            .steps
+            .iter()
+            .filter(|step| step.what == What::MakeDirectory)
+            .map(|step| step.path.as_str());
+        let made: HashSet<&str> = made.collect();
+        let moved =
+            self.steps.iter().filter(|step| step.what == What::Rename).map(|step| step.to.as_str());
+        let moved: HashSet<&str> = moved.collect();
+        let mut found = BTreeSet::new();
+        for path in self.steps.iter().flat_map(|step| [step.path.as_str(), step.to.as_str()]) {
+            for (end, _) in path.match_indices('/') {
+                let ancestor = &path[..end];
+                if made.contains(ancestor) || moved.contains(ancestor) {
+                    break;
+                }
+                found.insert(ancestor.to_owned());
+            }
+        }
+        found
+    }
+}
+
+/// Pages as ranges of bytes, up to the file's end.
+fn ranges(pages: &BTreeSet<u64>, size: u64) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for page in pages {
+        let (begin, end) = (page * PAGE, (page * PAGE).saturating_add(PAGE).min(size));
+        match ranges.last_mut() {
+            Some((_, last)) if *last == begin => *last = end,
+            _ => ranges.push((begin, end)),
+        }
+    }
+    ranges
+}
+
+/// What a class cost when it was done again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// Calls.
+    pub calls: u64,
+    /// All of them, microseconds.
+    pub total_us: f64,
+}
+
+impl Cost {
+    /// Of one call.
+    pub fn mean_us(&self) -> f64 {
+        if self.calls == 0 { 0.0 } else { self.total_us / self.calls as f64 }
+    }
+}
+
+/// What doing a plan took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// By class.
+    pub costs: BTreeMap<Class, Cost>,
+    /// Steps that were done.
+    pub steps: usize,
+    /// Calls that failed where the recorded one did not.
+    pub failed: u64,
+    /// All of it, microseconds.
+    pub total_us: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::flags;
+    use crate::files::Before;
+
+    fn trace(calls: &[(What, &[u8], u64, u64, u16)]) -> Trace {
+        let mut trace = Trace { calls: calls.len() as u64, timed: true, ..Trace::default() };
+        for (what, path, offset, length, flags) in calls {
+            let path = Some(trace.paths.intern(path));
+            let event = Event::new(0, 1, *what);
+            let took_us = Some(200);
+            trace.events.push(Event {
+                path,
+                took_us,
+                offset: *offset,
+                length: *length,
+                flags: *flags,
+                ..event
+            });
+        }
+        trace
+    }
+
+    fn planned(trace: &Trace, bounds: Bounds) -> Plan {
+        let survey = Survey::new(&trace.events, &trace.paths, &|_| Before::Unknown);
+        let recorder = Recorder { added_us: 10.0, waits_from_us: 50.0 };
+        Plan::new(trace, &survey, b"/d", recorder, bounds, &|_| true)
+    }
+
+    #[test]
+    fn what_was_there_is_prepared_and_what_is_outside_is_left_out() {
+        let calls = [
+            (What::Open, &b"/d/old"[..], 0, 0, flags::WRITE),
+            (What::Stat, b"/d/old", 0, 10_000, 0),
+            (What::Write, b"/d/old", 5000, 10, 0),
+            (What::Open, b"/d/s/new", 0, 0, flags::WRITE | flags::CREATE),
+            (What::Write, b"/d/s/new", 0, 10, 0),
+            (What::Write, b"/e/other", 0, 10, 0),
+            (What::Stat, b"/d/.weir/log", 0, 10, 0),
+            (What::Output, b"pipe:[3]", 0, 10, 0),
+        ];
+        let plan = planned(&trace(&calls), Bounds::default());
+        let old = Prepared {
+            path: "old".into(),
+            size: 10_000,
+            data: vec![(4096, 8192)],
+            cold: true,
+            directory: false,
+        };
+        let s = Prepared { path: "s".into(), size: 0, data: vec![], cold: false, directory: true };
+        assert_eq!(plan.prepared, [s, old]);
+        let steps: Vec<_> = plan.steps.iter().map(|step| (step.what, step.path.as_str())).collect();
+        let wanted = [
+            (What::Open, "old"),
+            (What::Stat, "old"),
+            (What::Write, "old"),
+            (What::Open, "s/new"),
+            (What::Write, "s/new"),
+            (What::Output, ""),
+        ];
+        assert_eq!(steps, wanted);
+        assert_eq!(
+            serde_json::from_str::<Plan>(&serde_json::to_string(&plan).unwrap()).unwrap(),
+            plan
+        );
+    }
+
+    #[test]
+    fn a_plan_stays_within_its_bounds() {
+        let calls = vec![(What::Write, &b"/d/f"[..], 0, 1000, 0); 100];
+        let bounds = Bounds { steps: 10, ..Bounds::default() };
+        assert_eq!(planned(&trace(&calls), bounds).steps.len(), 10);
+        let bounds = Bounds { bytes: 5000, ..Bounds::default() };
+        assert_eq!(planned(&trace(&calls), bounds).steps.len(), 6);
+    }
+}

@@ -1,0 +1,295 @@
+//! Does the calls of a plan in a directory, and measures each: a process of its own, since it is run under `weir run`, too.
+//!
+//! Calls go through the C library where programs' calls do, so that the library of `weir run` sees them. A call that fails is
+//! counted; what it costs counts all the same.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use rustix::fs::RawDir;
+use serde::{Deserialize, Serialize};
+use weir_advise::call::{What, flags};
+use weir_advise::plan::{Measured, Plan, Prepared, Step};
+
+use crate::cli::ReplayArguments;
+use crate::failure::Failure;
+
+/// Most handles that are open at a time.
+const HANDLES_MAX: usize = 600;
+const BUFFER_BYTES: usize = 1 << 20;
+const ENTRIES_BYTES: usize = 32 << 10;
+
+/// What is written to the result.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The calls.
+    pub measured: Measured,
+    /// Starting and ending a program, microseconds.
+    pub start_us: f64,
+    /// All of this process, microseconds.
+    pub inside_us: f64,
+}
+
+/// Does the plan.
+pub fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    let refused = |what: &str, path: &Path, error: &dyn std::fmt::Display| {
+        Failure::Refused(format!("cannot {what} {}: {error}", path.display()))
+    };
+    let text =
+        fs::read(&arguments.plan).map_err(|error| refused("read", &arguments.plan, &error))?;
+    let plan: Plan =
+        serde_json::from_slice(&text).map_err(|error| refused("read", &arguments.plan, &error))?;
+    let mut replay = Replay::new(&arguments.directory);
+    replay.warm(&plan.prepared);
+    let limit = Duration::from_millis(arguments.milliseconds);
+    let measured = replay.all(&plan.steps[..plan.steps.len().min(arguments.steps)], limit);
+    let start_us = starts(arguments.starts);
+    drop(replay);
+    let inside_us = micros(begun.elapsed());
+    let outcome = Outcome { measured, start_us, inside_us };
+    let text = serde_json::to_vec(&outcome)
+        .map_err(|error| refused("write", &arguments.result, &error))?;
+    fs::write(&arguments.result, text)
+        .map_err(|error| refused("write", &arguments.result, &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// What starting a program takes, on average.
+fn starts(count: u32) -> f64 {
+    let begun = Instant::now();
+    let mut done = 0;
+    for _ in 0..count {
+        let status = Command::new("true").stdin(Stdio::null()).stdout(Stdio::null()).status();
+        done += u32::from(status.is_ok());
+    }
+    if done == 0 { 0.0 } else { micros(begun.elapsed()) / f64::from(done) }
+}
+
+struct Replay<'a> {
+    root: &'a Path,
+    handles: HashMap<u32, File>,
+    buffer: Vec<u8>,
+    entries: Vec<MaybeUninit<u8>>,
+}
+
+impl Replay<'_> {
+    fn new(root: &Path) -> Replay<'_> {
+        let buffer = (0..BUFFER_BYTES).map(|at| (at % 251) as u8).collect();
+        Replay {
+            root,
+            handles: HashMap::new(),
+            buffer,
+            entries: vec![MaybeUninit::uninit(); ENTRIES_BYTES],
+        }
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// Reads what is to be in memory. A file that cannot be read stays as it is.
+    fn warm(&mut self, prepared: &[Prepared]) {
+        for one in prepared.iter().filter(|one| !one.cold && !one.directory && !one.data.is_empty())
+        {
+            let Ok(file) = File::open(self.path(&one.path)) else { continue };
+            for (begin, end) in &one.data {
+                let _ = transfer(&file, &mut self.buffer, *begin, end - begin, false);
+            }
+        }
+    }
+
+    fn all(&mut self, steps: &[Step], limit: Duration) -> Measured {
+        let mut measured = Measured::default();
+        let begun = Instant::now();
+        for step in steps {
+            self.ready(step);
+            let before = Instant::now();
+            let done = self.step(step);
+            let after = Instant::now();
+            let cost = measured.costs.entry(step.class).or_default();
+            cost.calls += 1;
+            cost.total_us += micros(after - before);
+            measured.steps += 1;
+            let is_missing = step.what == What::Open && step.handle.is_none();
+            measured.failed += u64::from(done.is_err() && !is_missing && step.what != What::Stat);
+            if after - begun > limit {
+                break;
+            }
+        }
+        measured.total_us = micros(begun.elapsed());
+        measured
+    }
+
+    /// Opens what was opened before the plan begins. Not measured.
+    fn ready(&mut self, step: &Step) {
+        let Some(handle) = step.handle else { return };
+        if matches!(step.what, What::Open | What::Close) || self.handles.contains_key(&handle) {
+            return;
+        }
+        let path = self.path(&step.path);
+        let opened =
+            OpenOptions::new().read(true).write(true).open(&path).or_else(|_| File::open(&path));
+        if let Ok(file) = opened {
+            self.keep(handle, file);
+        }
+    }
+
+    fn keep(&mut self, handle: u32, file: File) {
+        if self.handles.len() >= HANDLES_MAX {
+            self.handles.clear();
+        }
+        self.handles.insert(handle, file);
+    }
+
+    fn handle(&self, step: &Step) -> io::Result<&File> {
+        let found = step.handle.and_then(|handle| self.handles.get(&handle));
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn step(&mut self, step: &Step) -> io::Result<()> {
+        match step.what {
+            What::Open => {
+                let file = open(&self.path(&step.path), step.flags)?;
+                if let Some(handle) = step.handle {
+                    self.keep(handle, file);
+                }
+            }
+            What::Close if step.flags & flags::LAST != 0 => {
+                let closed = step.handle.and_then(|handle| self.handles.remove(&handle));
+                drop(closed.ok_or(io::ErrorKind::NotFound)?);
+            }
+            What::Close => drop(self.handle(step)?.try_clone()?),
+            What::Read | What::Write => {
+                let mut buffer = std::mem::take(&mut self.buffer);
+                let is_write = step.what == What::Write;
+                let done = self.handle(step).and_then(|file| {
+                    transfer(file, &mut buffer, step.offset, step.length, is_write)
+                });
+                self.buffer = buffer;
+                done?;
+            }
+            What::Sync if step.flags & flags::DATA != 0 => self.handle(step)?.sync_data()?,
+            What::Sync => self.handle(step)?.sync_all()?,
+            What::Truncate => match self.handle(step) {
+                Ok(file) => file.set_len(step.length)?,
+                Err(_) => OpenOptions::new()
+                    .write(true)
+                    .open(self.path(&step.path))?
+                    .set_len(step.length)?,
+            },
+            What::Allocate => {
+                let keep = step.flags & flags::DATA != 0;
+                let mode = if keep {
+                    FallocateFlags::FALLOC_FL_KEEP_SIZE
+                } else {
+                    FallocateFlags::empty()
+                };
+                fallocate(self.handle(step)?, mode, step.offset as i64, step.length as i64)?;
+            }
+            What::List => {
+                let mut entries = std::mem::take(&mut self.entries);
+                let listed =
+                    self.handle(step).map(|file| RawDir::new(file, &mut entries).next().is_some());
+                self.entries = entries;
+                listed?;
+            }
+            What::Lock => {
+                let kind =
+                    if step.flags & flags::RELEASE != 0 { libc::F_UNLCK } else { libc::F_WRLCK };
+                let whence = libc::SEEK_SET as i16;
+                let lock = libc::flock {
+                    l_type: kind as i16,
+                    l_whence: whence,
+                    l_start: 0,
+                    l_len: 0,
+                    l_pid: 0,
+                };
+                fcntl(self.handle(step)?, FcntlArg::F_SETLK(&lock))?;
+            }
+            What::Output => {
+                let mut out = io::stdout().lock();
+                out.write_all(&self.buffer[..(step.length as usize).clamp(1, BUFFER_BYTES)])?;
+                out.flush()?;
+            }
+            What::Stat if step.handle.is_some() => drop(self.handle(step)?.metadata()?),
+            _ => self.name(step)?,
+        }
+        Ok(())
+    }
+
+    fn name(&self, step: &Step) -> io::Result<()> {
+        let path = self.path(&step.path);
+        match step.what {
+            What::Stat => drop(fs::symlink_metadata(&path)?),
+            What::Attributes => {
+                let mode = if path.is_dir() { 0o755 } else { 0o644 };
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+            }
+            What::ReadAttribute => {
+                rustix::fs::getxattr(&path, "user.weir-advise", &mut [0_u8; 16])?;
+            }
+            What::ReadLink => drop(fs::read_link(&path)?),
+            What::MakeDirectory => fs::create_dir(&path)?,
+            What::RemoveDirectory => fs::remove_dir(&path)?,
+            What::Unlink => fs::remove_file(&path)?,
+            What::Rename => fs::rename(&path, self.path(&step.to))?,
+            What::Link => fs::hard_link(&path, self.path(&step.to))?,
+            What::SymbolicLink => std::os::unix::fs::symlink("target", &path)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path, bits: u16) -> io::Result<File> {
+    let is = |flag: u16| bits & flag != 0;
+    let mut options = OpenOptions::new();
+    options.read(true).write(is(flags::WRITE));
+    if is(flags::WRITE) {
+        let exclusive = is(flags::CREATE) && is(flags::EXCLUSIVE);
+        options.create(is(flags::CREATE)).create_new(exclusive).truncate(is(flags::TRUNCATE));
+    }
+    let mut custom = 0;
+    if is(flags::SYNCHRONOUS) {
+        custom |= libc::O_SYNC;
+    }
+    if is(flags::DIRECTORY) {
+        custom |= libc::O_DIRECTORY;
+    }
+    options.custom_flags(custom).open(path)
+}
+
+/// Reads or writes all of a range, as far as there is one.
+fn transfer(
+    file: &File,
+    buffer: &mut [u8],
+    offset: u64,
+    length: u64,
+    is_write: bool,
+) -> io::Result<()> {
+    let (mut at, mut left) = (offset, length);
+    loop {
+        let piece = left.min(buffer.len() as u64) as usize;
+        let moved = match is_write {
+            true => file.write_at(&buffer[..piece], at)?,
+            false => file.read_at(&mut buffer[..piece], at)?,
+        };
+        at += moved as u64;
+        left -= moved as u64;
+        if left == 0 || moved == 0 {
+            return Ok(());
+        }
+    }
+}

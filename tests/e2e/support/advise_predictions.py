@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""What `weir advise` predicts for programs, beside what is measured.
+
+    advise_predictions.py WEIR DIRECTORY ROUNDS [NAME ...]
+
+Each program of advise_workloads.py is advised on once; then it is run directly and in its way through Weir, in turn, on the same
+disk, each time on files that were made anew, on a new mount. The measured ratio is that of the medians. A prediction holds
+if it is within FACTOR of the measured ratio, and is not wrong in direction: it does not say faster where Weir is slower, or
+slower where it is faster, by more than DIRECTION. Prints a table; the status is 1 if a prediction does not hold.
+"""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WORKLOADS = Path(__file__).resolve().parent / "advise_workloads.py"
+FACTOR = 1.5
+DIRECTION = 1.2
+# Each program's way.
+WAYS = {
+    "sqlite-rollback": "mount",
+    "sqlite-wal": "run",
+    "records": "mount",
+    "git": "mount",
+    "untar": "mount",
+    "sequential-write": "mount",
+    "random-read": "mount",
+    "small-writes": "run",
+    "sync-script": "session",
+}
+OPTIONS = {"mount": [], "run": [], "session": ["--order", "all"]}
+PREFIX = {"mount": [], "run": ["run", "--"], "session": ["run", "--sync", "external", "--"]}
+
+
+def program(name):
+    return [sys.executable, "-S", str(WORKLOADS), "run", name]
+
+
+def setup(name, directory):
+    directory.mkdir()
+    subprocess.run([sys.executable, str(WORKLOADS), "setup", name], cwd=directory, check=True)
+
+
+def timed(words, directory):
+    begun = time.perf_counter()
+    subprocess.run(words, cwd=directory, check=True, stdout=subprocess.PIPE, timeout=120)
+    return time.perf_counter() - begun
+
+
+def advised(weir, name, directory):
+    home = directory / "advised"
+    setup(name, home)
+    out, found = directory / f"{name}.html", directory / f"{name}.json"
+    words = [weir, "advise", "--source", str(home), "--out", str(out), "--json", str(found), "--", *program(name)]
+    subprocess.run(words, cwd=home, check=True, stdout=subprocess.PIPE, timeout=240)
+    left = [path.name for path in home.iterdir() if path.name.startswith(".weir")]
+    if left:
+        sys.exit(f"{name}: weir advise left {left}")
+    shutil.rmtree(home)
+    return json.loads(found.read_text())
+
+
+def directly(name, directory):
+    home = directory / "home"
+    setup(name, home)
+    took = timed(program(name), home)
+    shutil.rmtree(home)
+    return took
+
+
+def through(weir, name, way, directory):
+    home, mountpoint = directory / "home", directory / "mnt"
+    setup(name, home)
+    mountpoint.mkdir(exist_ok=True)
+    log = ["--log-file", str(directory / "daemon.log")]
+    subprocess.run([weir, "mount", *OPTIONS[way], *log, str(home), str(mountpoint)], check=True, stderr=subprocess.PIPE)
+    try:
+        prefix = [weir, *PREFIX[way]] if PREFIX[way] else []
+        took = timed([*prefix, *program(name)], mountpoint)
+    finally:
+        subprocess.run([weir, "umount", str(mountpoint)], check=True)
+    shutil.rmtree(home)
+    return took
+
+
+def main():
+    weir, directory, rounds = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    names = sys.argv[4:] or list(WAYS)
+    print(f"| program | way | predicted | measured | off by | confidence | directly | |\n|---|---|---:|---:|---:|---|---:|---|")
+    broken = []
+    for name in names:
+        way = WAYS[name]
+        report = advised(weir, name, directory)
+        verdict = next(one for one in report["verdicts"] if one["way"] == way)
+        direct, served = [], []
+        for _ in range(rounds):
+            direct.append(directly(name, directory))
+            served.append(through(weir, name, way, directory))
+        ratio = statistics.median(direct) / statistics.median(served)
+        predicted = verdict["ratio"]
+        off = max(predicted / ratio, ratio / predicted)
+        wrong_way = (predicted > 1 and ratio < 1 / DIRECTION) or (predicted < 1 and ratio > DIRECTION)
+        wrong_way |= (ratio > 1 and predicted < 1 / DIRECTION) or (ratio < 1 and predicted > DIRECTION)
+        held = off <= FACTOR and not wrong_way
+        if not held:
+            broken.append(name)
+        said = "holds" if held else "**direction**" if wrong_way else "**off**"
+        print(f"| {name} | {way} | {predicted:.2f}x | {ratio:.2f}x | {off:.2f} | {verdict['confidence']} "
+              f"| {statistics.median(direct) * 1e3:.0f} ms | {said} |", flush=True)
+    print(f"{len(names) - len(broken)} of {len(names)} predictions hold")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
