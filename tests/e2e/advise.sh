@@ -116,7 +116,7 @@ END
         expect_failure "cannot use" "$WEIR" advise --out "$WORK/x.html" --source "$WORK/nowhere" -- true
         expect_failure "required" "$WEIR" advise
         mkdir "$WORK/bin"
-        ln -s "$(command -v true)" "$WORK/bin/true"
+        ln -s "$(type -P true)" "$WORK/bin/true"
         expect_failure "install the package strace" env PATH="$WORK/bin" "$WEIR" advise --out "$WORK/x.html" -- true
         status=0
         "$WEIR" advise --out "$WORK/x.html" -- weir-no-such-program 2>/dev/null || status=$?

@@ -29,6 +29,21 @@ macro_rules! classes {
                 }
             }
 
+            /// As it is shown.
+            pub fn name(self) -> String {
+                let name = match self {
+                    $(Class::$name => stringify!($name),)*
+                };
+                let mut words = String::new();
+                for letter in name.chars() {
+                    if letter.is_uppercase() && !words.is_empty() {
+                        words.push(' ');
+                    }
+                    words.push(letter.to_ascii_lowercase());
+                }
+                words
+            }
+
             /// FUSE requests that such a call makes on a mount, about: what it costs is estimated by where it could not be
             /// measured.
             pub fn requests(self) -> f64 {
@@ -261,6 +276,7 @@ mod tests {
             Class::WriteNewSmall,
         ];
         assert_eq!(classes, wanted);
+        assert_eq!(Class::WriteNewSmall.name(), "write new small");
         assert_eq!(serde_json::to_string(&Class::WriteNewSmall).unwrap(), "\"write-new-small\"");
     }
 }

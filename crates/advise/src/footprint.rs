@@ -81,6 +81,8 @@ pub struct Footprint {
 pub struct Recorder {
     /// What it adds to a call's duration, microseconds.
     pub added_us: f64,
+    /// What it adds to the time between two calls, microseconds.
+    pub gap_us: f64,
     /// A call that takes longer has waited for the disk, microseconds.
     pub waits_from_us: f64,
 }
@@ -234,7 +236,7 @@ mod tests {
 
     fn analysed(events: &[Event], paths: &Paths) -> Footprint {
         let survey = Survey::new(events, paths, &|_| Before::There(1 << 20));
-        let recorder = Recorder { added_us: 10.0, waits_from_us: 50.0 };
+        let recorder = Recorder { added_us: 10.0, waits_from_us: 50.0, ..Recorder::default() };
         analyse(events, paths, &survey, b"/d", recorder)
     }
 

@@ -92,6 +92,7 @@ fn write(report: &Report, page: &mut String) -> std::fmt::Result {
     time(report, page)?;
     asks(report, page)?;
     overwrites(report, page)?;
+    costs(report, page)?;
     places(report, page)?;
     method(report, page)?;
     writeln!(page, "</main></body></html>")
@@ -254,6 +255,33 @@ fn overwrites(report: &Report, page: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
+/// What calls take, directly and in each way.
+fn costs(report: &Report, page: &mut String) -> std::fmt::Result {
+    if report.costs.iter().all(|costs| costs.direct_us.is_none()) {
+        return Ok(());
+    }
+    writeln!(
+        page,
+        "<h2>What a call takes</h2><div class=\"wide\"><table><tr><th></th><th>calls</th><th>done again</th><th>directly</th>\
+         <th>mount</th><th>run</th><th>session</th></tr>"
+    )?;
+    let shown = |us: Option<f64>| us.map_or("–".to_owned(), duration);
+    for costs in &report.costs {
+        writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            costs.class.name(),
+            count(costs.calls),
+            count(costs.sampled),
+            shown(costs.direct_us),
+            shown(costs.mount_us),
+            shown(costs.run_us),
+            shown(costs.session_us)
+        )?;
+    }
+    writeln!(page, "</table></div>")
+}
+
 fn places(report: &Report, page: &mut String) -> std::fmt::Result {
     writeln!(
         page,
@@ -320,6 +348,9 @@ mod tests {
             footprint: Footprint::default(),
             disk: Disk::default(),
             sample: (0, 0),
+            costs: Vec::new(),
+            recorder_share: 0.0,
+            user_us: 0.0,
             verdicts: vec![Verdict::new(prediction, "/a", "x")],
             untried: vec![("weir run".into(), "<b>".into())],
             notes: vec!["<i>".into()],

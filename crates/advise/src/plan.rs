@@ -7,15 +7,20 @@
 //! use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Event, PathId, What, is_below};
 use crate::class::{Class, Classifier};
-use crate::files::{FileId, Survey, Walk};
+use crate::files::{FileId, Seen, Survey, Walk};
 use crate::footprint::{PAGE, Recorder};
 use crate::trace::Trace;
 
+/// Most work between two calls that is done again, microseconds: a daemon that has had nothing to do for longer sleeps in any case.
+const THINK_MAX_US: f64 = 300.0;
+/// What a mapping of a file is taken to read.
+const MAPPED_BYTES: u64 = 64 << 10;
 /// Pages of one call that are prepared.
 const PAGES_MAX: u64 = 1 << 16;
 
@@ -60,6 +65,8 @@ pub struct Step {
     pub class: Class,
     /// Its kind.
     pub what: What,
+    /// What the program does before it, microseconds of work.
+    pub think_us: u32,
     /// Its path, or that of its handle.
     pub path: String,
     /// The second path.
@@ -105,6 +112,7 @@ impl Plan {
                 break;
             }
             let seen = walk.step(event);
+            making.thinks(event);
             let Some(class) = classifier.of(event, seen, survey) else { continue };
             if event.what == What::Output {
                 if event.path.is_some_and(|path| outside(trace.paths.get(path))) {
@@ -112,8 +120,7 @@ impl Plan {
                 }
                 continue;
             }
-            if !matches!(event.what, What::SyncAll | What::Map | What::Start)
-                && making.step(event, class, seen.map(|seen| (seen.file, seen.offset)))
+            if !matches!(event.what, What::SyncAll | What::Start) && making.step(event, class, seen)
             {
                 let moved =
                     if matches!(event.what, What::Read | What::Write) { event.length } else { 0 };
@@ -165,6 +172,9 @@ struct Making<'a> {
     touched: HashMap<FileId, BTreeSet<u64>>,
     waits: HashMap<FileId, (u64, u64)>,
     pages: u64,
+    /// When the last call ended, and what was done since the last step, microseconds.
+    last_end_us: u64,
+    thought_us: f64,
 }
 
 impl<'a> Making<'a> {
@@ -185,6 +195,8 @@ impl<'a> Making<'a> {
             touched: HashMap::new(),
             waits: HashMap::new(),
             pages: 0,
+            last_end_us: 0,
+            thought_us: 0.0,
         }
     }
 
@@ -207,10 +219,26 @@ impl<'a> Making<'a> {
             .then(|| if text.is_empty() { ".".to_owned() } else { text.to_owned() })
     }
 
+    /// Takes the time before a call, which may become a step or not.
+    fn thinks(&mut self, event: &Event) {
+        if self.trace.timed {
+            let gap = event.at_us.saturating_sub(self.last_end_us) as f64 - self.recorder.gap_us;
+            self.thought_us += gap.max(0.0);
+        }
+        let end = event.at_us.saturating_add(event.took_us.unwrap_or(0));
+        self.last_end_us = self.last_end_us.max(end);
+    }
+
+    fn think_us(&mut self) -> u32 {
+        std::mem::take(&mut self.thought_us).min(THINK_MAX_US) as u32
+    }
+
     fn output(&mut self, event: &Event) {
+        let think_us = self.think_us();
         self.steps.push(Step {
             class: Class::Output,
             what: What::Output,
+            think_us,
             path: String::new(),
             to: String::new(),
             handle: None,
@@ -221,7 +249,7 @@ impl<'a> Making<'a> {
     }
 
     /// Adds a call; whether it is part of the plan.
-    fn step(&mut self, event: &Event, class: Class, seen: Option<(FileId, u64)>) -> bool {
+    fn step(&mut self, event: &Event, class: Class, seen: Option<Seen>) -> bool {
         let Some(path_id) = event.path else { return false };
         let Some(path) = self.relative(path_id) else { return false };
         let to = match event.to {
@@ -238,32 +266,42 @@ impl<'a> Making<'a> {
         if let Some(to) = event.to {
             self.met.insert(to);
         }
-        if let Some((file, offset)) = seen {
+        let size = seen.map_or(0, |seen| seen.size_before);
+        if let Some(Seen { file, offset, .. }) = seen {
             let initial = self.survey.initial.get(file.0 as usize).copied().unwrap_or_default();
             if first_meeting && initial.existed {
                 self.there.insert(path.clone(), file);
             }
-            if matches!(event.what, What::Read | What::Write) && event.length > 0 && initial.existed
-            {
-                self.touch(event, file, offset, initial.size);
+            let length =
+                if event.what == What::Map { size.min(MAPPED_BYTES) } else { event.length };
+            let transfers = matches!(event.what, What::Read | What::Write | What::Map);
+            if transfers && length > 0 && initial.existed {
+                self.touch(event, file, offset..offset.saturating_add(length), initial.size);
             }
         }
+        let length = match event.what {
+            What::Map => size.min(MAPPED_BYTES),
+            _ => event.length,
+        };
+        let think_us = self.think_us();
         self.steps.push(Step {
             class,
             what: event.what,
+            think_us,
             path,
             to,
             handle: event.description,
-            offset: seen.map_or(event.offset, |(_, offset)| offset),
-            length: event.length,
+            offset: seen.map_or(event.offset, |seen| seen.offset),
+            length,
             flags: event.flags,
         });
         true
     }
 
-    fn touch(&mut self, event: &Event, file: FileId, offset: u64, size: u64) {
+    fn touch(&mut self, event: &Event, file: FileId, bytes: Range<u64>, size: u64) {
         let touched = self.touched.entry(file).or_default();
-        let last = offset.saturating_add(event.length - 1).min(size.saturating_sub(1)) / PAGE;
+        let offset = bytes.start;
+        let last = (bytes.end - 1).min(size.saturating_sub(1)) / PAGE;
         let mut first_use = false;
         if offset < size {
             // Pages beyond are more than any plan prepares.
@@ -274,7 +312,7 @@ impl<'a> Making<'a> {
                 }
             }
         }
-        if first_use {
+        if first_use && event.what != What::Map {
             let (waited, of) = self.waits.entry(file).or_default();
             *of += 1;
             *waited += u64::from(self.recorder.waited(event));
@@ -356,6 +394,20 @@ pub struct Cost {
     pub total_us: f64,
 }
 
+impl Measured {
+    /// Adds another doing of the same plan.
+    pub fn add(&mut self, other: &Measured) {
+        for (class, cost) in &other.costs {
+            let sum = self.costs.entry(*class).or_default();
+            sum.calls += cost.calls;
+            sum.total_us += cost.total_us;
+        }
+        self.steps = self.steps.max(other.steps);
+        self.failed += other.failed;
+        self.total_us += other.total_us;
+    }
+}
+
 impl Cost {
     /// Of one call.
     pub fn mean_us(&self) -> f64 {
@@ -403,7 +455,7 @@ mod tests {
 
     fn planned(trace: &Trace, bounds: Bounds) -> Plan {
         let survey = Survey::new(&trace.events, &trace.paths, &|_| Before::Unknown);
-        let recorder = Recorder { added_us: 10.0, waits_from_us: 50.0 };
+        let recorder = Recorder { added_us: 10.0, waits_from_us: 50.0, ..Recorder::default() };
         Plan::new(trace, &survey, b"/d", recorder, bounds, &|_| true)
     }
 

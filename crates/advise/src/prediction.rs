@@ -99,6 +99,8 @@ pub struct WayCosts {
 pub struct Basis {
     /// The program's time without the recorder, microseconds.
     pub wall_us: f64,
+    /// What it spent in the calls that [`Basis::counts`] counts, without the recorder, microseconds. `None`: not recorded.
+    pub observed_us: Option<f64>,
     /// How much of the recorded time was the recorder's.
     pub recorder_share: f64,
     /// Processor time in user mode, microseconds.
@@ -175,14 +177,13 @@ fn weir_us(class: Class, basis: &Basis, way: Way, costs: Option<&WayCosts>) -> (
     (estimate, false)
 }
 
-/// The program's time by itself. Where nearly all of the recorded time is the recorder's, what is left is known badly: it is
-/// put together from the processor's time and the calls instead.
-fn alone_us(basis: &Basis, calls_us: f64) -> f64 {
-    let parts = basis.user_us + calls_us;
+/// The time between calls. Where nearly all of the recorded time is the recorder's, what is left is known badly: it is taken
+/// to be the processor's time in user mode instead.
+fn between_us(basis: &Basis, calls_us: f64) -> f64 {
     let weight = ((basis.recorder_share - 0.4) / 0.4).clamp(0.0, 1.0);
     let weight = if basis.user_us > 0.0 { weight } else { 0.0 };
-    // What the calls take is part of the program's time, whatever the recorder made of it.
-    (basis.wall_us * (1.0 - weight) + parts * weight).max(calls_us * 1.02).max(1.0)
+    let left = (basis.wall_us - basis.observed_us.unwrap_or(calls_us)).max(0.0);
+    left * (1.0 - weight) + basis.user_us * weight
 }
 
 /// Predicts one way. Without costs everything is estimated.
@@ -210,9 +211,11 @@ pub fn predict(basis: &Basis, way: Way, costs: Option<&WayCosts>) -> Prediction 
     }
     let (calls_direct, calls_weir) =
         groups.values().fold((0.0, 0.0), |(direct, weir), both| (direct + both.0, weir + both.1));
-    let direct = alone_us(basis, calls_direct);
+    // Both sums of calls are of the same moments: what the disk took while the program was recorded may differ.
+    let between = between_us(basis, calls_direct);
+    let direct = (between + calls_direct).max(1.0);
     let starts = costs.map_or(0.0, |costs| costs.start_us * basis.starts as f64 + costs.once_us);
-    let weir = direct - calls_direct + calls_weir + starts;
+    let weir = between + calls_weir + starts;
     let mut doubts = basis.doubts.clone();
     let share = doubtful / (certain + doubtful).max(1.0);
     let matters = (certain + doubtful) / direct.max(weir);
@@ -267,6 +270,7 @@ mod tests {
     fn basis() -> Basis {
         Basis {
             wall_us: 2_000_000.0,
+            observed_us: Some(1_000_050.0),
             counts: BTreeMap::from([(Class::WritePartialFirst, 10_000), (Class::OpenFound, 10)]),
             overlap: 1.0,
             disk: Disk { read_us: 100.0, sync_us: 200.0, write_rate: 1e9 },

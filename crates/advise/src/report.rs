@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::class::Class;
 use crate::footprint::Footprint;
 use crate::prediction::Disk;
 use crate::verdict::Verdict;
@@ -25,6 +26,25 @@ pub struct Used {
     pub names: u64,
     /// Time in them, microseconds.
     pub waited_us: f64,
+}
+
+/// What calls of a class take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassCosts {
+    /// The class.
+    pub class: Class,
+    /// Calls of the program.
+    pub calls: u64,
+    /// Calls that were done again.
+    pub sampled: u64,
+    /// Directly, and in each way, microseconds; `None` if there was none.
+    pub direct_us: Option<f64>,
+    /// On a mount.
+    pub mount_us: Option<f64>,
+    /// Under `weir run`.
+    pub run_us: Option<f64>,
+    /// In a session.
+    pub session_us: Option<f64>,
 }
 
 /// The advice.
@@ -58,6 +78,12 @@ pub struct Report {
     pub disk: Disk,
     /// Calls that were done again, and those that there were.
     pub sample: (u64, u64),
+    /// What each class of calls takes.
+    pub costs: Vec<ClassCosts>,
+    /// The time that the recorder is taken for, of the recorded time.
+    pub recorder_share: f64,
+    /// Processor time of the program in user mode, microseconds.
+    pub user_us: f64,
     /// What is said of each way.
     pub verdicts: Vec<Verdict>,
     /// Ways that could not be tried, and why.

@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let Ok(trace) = reader.finish() else { return };
     let survey = Survey::new(&trace.events, &trace.paths, &|_| Before::Unknown);
-    let recorder = Recorder { added_us: 1.0, waits_from_us: 50.0 };
+    let recorder = Recorder { added_us: 1.0, gap_us: 1.0, waits_from_us: 50.0 };
     // A transfer of exabytes is one of many pages.
     if trace.events.iter().all(|event| event.length < 1 << 24) {
         let found = analyse(&trace.events, &trace.paths, &survey, b"/", recorder);

@@ -5,10 +5,10 @@
 
 use crate::call::{Event, Paths, What, absolute, flags};
 
+use super::lines::{Lines, Trace, shown};
 use super::processes::Processes;
 use super::strace_calls::open_flags;
 use super::syntax::number;
-use super::{Lines, Trace, shown};
 
 const CALLS: [&str; 12] = [
     "open",

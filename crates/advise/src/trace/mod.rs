@@ -6,6 +6,7 @@
 //! Invariant: a line is understood, or known to be of no interest, or an error that names its number. Nothing is guessed
 //! from half of a line.
 
+mod lines;
 mod mobibench;
 mod processes;
 pub mod strace;
@@ -15,7 +16,8 @@ mod weir;
 
 use std::fmt;
 
-use crate::call::{Event, Paths};
+use lines::Lines;
+pub use lines::Trace;
 pub use weir::write;
 
 /// Most calls that are kept; what follows is not looked at.
@@ -65,37 +67,6 @@ pub struct TraceError {
     pub line: u64,
     /// What is wrong with it.
     pub why: String,
-}
-
-/// What a program asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Trace {
-    /// The paths that calls are about.
-    pub paths: Paths,
-    /// Calls on files, and what leaves the program, in the order in which they ended.
-    pub events: Vec<Event>,
-    /// Calls that the recorder stopped, whatever they were about.
-    pub calls: u64,
-    /// Programs that were started.
-    pub starts: u64,
-    /// Processes and threads.
-    pub processes: u64,
-    /// From the first call to the end of the last, microseconds.
-    pub wall_us: u64,
-    /// Calls have durations.
-    pub timed: bool,
-    /// There were more than [`EVENTS_MAX`] calls.
-    pub truncated: bool,
-}
-
-/// What one form's reader does.
-trait Lines {
-    /// Takes a line, without its end.
-    fn line(&mut self, line: &[u8]) -> Result<(), String>;
-    /// What was read.
-    fn finish(self: Box<Self>) -> Trace;
-    /// How many calls are kept so far.
-    fn events(&self) -> usize;
 }
 
 /// Reads a trace.
@@ -148,13 +119,6 @@ impl Reader {
         }
         Ok(trace)
     }
-}
-
-/// A piece of a line for a message: its beginning, readable.
-fn shown(text: &[u8]) -> String {
-    let head = &text[..text.len().min(60)];
-    let dots = if head.len() < text.len() { "..." } else { "" };
-    format!("'{}{dots}'", head.escape_ascii())
 }
 
 #[cfg(test)]

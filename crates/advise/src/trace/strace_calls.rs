@@ -9,9 +9,9 @@ use std::collections::HashMap;
 
 use crate::call::{Event, PathId, Paths, What, absolute, flags};
 
+use super::lines::{Lines, Trace, shown};
 use super::processes::Processes;
 use super::syntax::{self, Call, Line, descriptor, find, integer, string};
-use super::{Lines, Trace, shown};
 
 /// A call that has begun, and not returned.
 struct Pending {

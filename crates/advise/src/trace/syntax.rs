@@ -3,7 +3,7 @@
 //! Owns the grammar alone; what calls mean is `strace_calls`'. strace writes bytes of names that are not printable, and
 //! `<` and `>` in a descriptor's path, as `\` and octal digits (strace(1), -y).
 
-use super::shown;
+use super::lines::shown;
 
 /// What a line says.
 #[derive(Debug, PartialEq)]

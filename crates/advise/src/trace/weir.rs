@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Event, Paths, What, flags};
 
-use super::{Lines, Trace};
+use super::lines::{Lines, Trace};
 
 const VERSION: u32 = 1;
 

@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use weir_advise::call::What;
+use weir_advise::call::{Event, What, is_below};
 use weir_advise::class::Class;
 use weir_advise::files::{Before, Survey};
 use weir_advise::footprint::{self, Recorder};
-use weir_advise::plan::{self, Bounds, Plan, Step};
+use weir_advise::plan::{self, Bounds, Measured, Plan, Step};
 use weir_advise::prediction::{Basis, Disk, Way, predict};
-use weir_advise::report::Report;
+use weir_advise::report::{ClassCosts, Report};
 use weir_advise::trace::{self, Trace};
 use weir_advise::verdict::{Verdict, quoted};
 use weir_advise::{page, summary};
@@ -226,7 +226,8 @@ fn advise(
         false => (0.0, 0.0),
     };
     let waits_from_us = disk.as_ref().map_or(WAITS_FROM_US, |disk| disk.read_us * 0.6);
-    let recorder = Recorder { added_us, waits_from_us };
+    let gap_us = (delay_us - added_us).max(0.0);
+    let recorder = Recorder { added_us, gap_us, waits_from_us };
     let before = |path: &[u8]| before(path, subject.begun);
     let survey = Survey::new(&trace.events, &trace.paths, &before);
     let about = place.about.as_os_str().as_bytes();
@@ -242,7 +243,9 @@ fn advise(
     };
     let (overlap, seen) = overlap(trace);
     let recorder_us = delay_us * trace.calls as f64;
+    let observed = trace.timed.then(|| observed_us(trace, about, recorder) * overlap);
     let basis = Basis {
+        observed_us: observed,
         wall_us: (trace.wall_us as f64 - recorder_us).max(0.0),
         recorder_share: (recorder_us / (trace.wall_us as f64).max(1.0)).min(1.0),
         user_us: recorded.map_or(0.0, |recorded| recorded.user.as_secs_f64() * 1e6),
@@ -288,10 +291,38 @@ fn advise(
         footprint: analysed,
         disk: tried.disk,
         sample: (done, total),
+        costs: costs(&basis, &tried),
+        recorder_share: basis.recorder_share,
+        user_us: basis.user_us,
         verdicts,
         untried,
         notes,
     })
+}
+
+/// What each class takes, as far as it was tried.
+fn costs(basis: &Basis, tried: &Tried) -> Vec<ClassCosts> {
+    let mean = |measured: Option<&Measured>, class: Class| {
+        measured.and_then(|measured| measured.costs.get(&class)).map(|cost| cost.mean_us())
+    };
+    let way = |wanted: Way| {
+        let found = tried.ways.iter().find(|(way, _)| *way == wanted);
+        found.and_then(|(_, costs)| costs.as_ref().ok()).map(|costs| &costs.measured)
+    };
+    let of = |(class, calls): (&Class, &u64)| ClassCosts {
+        class: *class,
+        calls: *calls,
+        sampled: tried
+            .direct
+            .as_ref()
+            .and_then(|direct| direct.costs.get(class))
+            .map_or(0, |cost| cost.calls),
+        direct_us: mean(tried.direct.as_ref(), *class),
+        mount_us: mean(way(Way::Mount), *class),
+        run_us: mean(way(Way::Run), *class),
+        session_us: mean(way(Way::Session), *class),
+    };
+    basis.counts.iter().map(of).collect()
 }
 
 fn try_all(scratch: &Scratch, aside: &Scratch, plan: &Plan, disk: Disk, starts: bool) -> Tried {
@@ -349,6 +380,7 @@ fn calibrate(aside: &Scratch) -> Option<(f64, f64)> {
     let read = Step {
         class: Class::ReadAgainSmall,
         what: What::Read,
+        think_us: 0,
         path: "file".to_owned(),
         to: String::new(),
         handle: Some(0),
@@ -399,6 +431,15 @@ fn overlap(trace: &Trace) -> (f64, u64) {
         end = end.max(to);
     }
     (if sum > 0.0 { any / sum } else { 1.0 }, unseen)
+}
+
+/// Time in calls on files below a directory, and in what leaves the program.
+fn observed_us(trace: &Trace, about: &[u8], recorder: Recorder) -> f64 {
+    let counts = |event: &&Event| {
+        let path = event.path.map(|path| trace.paths.get(path));
+        event.what != What::Start && path.is_some_and(|path| is_below(path, about))
+    };
+    trace.events.iter().filter(counts).map(|event| recorder.own_us(event)).sum()
 }
 
 fn doubts(trace: &Trace, unseen: u64) -> Vec<String> {

@@ -23,10 +23,15 @@ const DISK_BYTES: usize = 8 << 20;
 const DISK_TIME: Duration = Duration::from_millis(250);
 const PAGE: usize = 4096;
 /// How long the plan is done directly; through Weir it gets several times as long.
-const DIRECT_MS: u64 = 800;
+const DIRECT_MS: u64 = 700;
 const WEIR_MS: u64 = 4000;
 /// Programs that are started to see what that takes.
 const STARTS: u32 = 10;
+/// Rounds, and when no other one is begun.
+const ROUNDS_MAX: u32 = 3;
+const ROUNDS_TIME: Duration = Duration::from_millis(2500);
+/// Times that `true` is run in each way.
+const ONCE: u32 = 4;
 
 /// What was tried.
 pub struct Tried {
@@ -99,31 +104,92 @@ pub struct Trial<'a> {
     pub starts: bool,
 }
 
-/// One doing, and what the process that did it took beside it.
-struct Done {
-    outcome: Outcome,
-    outside_us: f64,
+/// The plan done once in each way; what starting programs takes is not yet compared.
+struct Round {
+    direct: WayCosts,
+    ways: Vec<(Way, Result<WayCosts, String>)>,
+}
+
+impl Round {
+    fn add(&mut self, other: Round) {
+        let add = |sum: &mut WayCosts, other: &WayCosts| {
+            sum.measured.add(&other.measured);
+            sum.start_us = sum.start_us.min(other.start_us);
+            sum.once_us = sum.once_us.min(other.once_us);
+        };
+        add(&mut self.direct, &other.direct);
+        for ((_, sum), (_, other)) in self.ways.iter_mut().zip(&other.ways) {
+            if let (Ok(sum), Ok(other)) = (sum, other) {
+                add(sum, other);
+            }
+        }
+    }
+}
+
+/// What starting and ending a program takes, the least of some times.
+fn once(weir: &Path, prefix: &[&str]) -> Result<f64, String> {
+    let mut least = f64::INFINITY;
+    for _ in 0..ONCE {
+        let mut command = match prefix {
+            [] => Command::new("true"),
+            prefix => {
+                let mut command = Command::new(weir);
+                command.args(prefix).arg("true");
+                command
+            }
+        };
+        let begun = Instant::now();
+        super::scratch::run(&mut command)?;
+        least = least.min(micros(begun.elapsed()));
+    }
+    Ok(least)
 }
 
 impl Trial<'_> {
-    /// Directly, then each way.
+    /// Directly and each way, in turn, so that what the machine does beside disturbs all of them alike.
     pub fn all(&self, disk: Disk) -> Tried {
-        let direct = match self.direct() {
-            Ok(direct) => direct,
+        let begun = Instant::now();
+        let mut all = match self.round(0, None) {
+            Ok(round) => round,
             Err(why) => {
                 let ways = Way::ALL.map(|way| (way, Err(why.clone())));
                 return Tried { disk, direct: None, ways: ways.into() };
             }
         };
-        let ways = Way::ALL.map(|way| (way, self.way(way, &direct)));
-        Tried { disk, direct: Some(direct.outcome.measured), ways: ways.into() }
+        let mut rounds = 1;
+        while rounds < ROUNDS_MAX && begun.elapsed() < ROUNDS_TIME {
+            let Ok(round) = self.round(rounds, Some(&all)) else { break };
+            all.add(round);
+            rounds += 1;
+        }
+        let ways = all.ways.into_iter().map(|(way, costs)| {
+            let costs = costs.map(|mut costs| {
+                costs.start_us = (costs.start_us - all.direct.start_us).max(0.0);
+                costs.once_us = (costs.once_us - all.direct.once_us).max(0.0);
+                costs
+            });
+            // The program is started as ever.
+            let costs = costs.map(|costs| match way {
+                Way::Mount => WayCosts { start_us: 0.0, once_us: 0.0, ..costs },
+                _ => costs,
+            });
+            (way, costs)
+        });
+        Tried { disk, direct: Some(all.direct.measured), ways: ways.collect() }
     }
 
-    fn direct(&self) -> Result<Done, String> {
-        let home = self.home("direct")?;
-        let done = self.replay(&[], &home, usize::MAX, DIRECT_MS, "direct");
+    fn round(&self, number: u32, before: Option<&Round>) -> Result<Round, String> {
+        let name = format!("direct-{number}");
+        let home = self.home(&name)?;
+        let steps = before.map_or(usize::MAX, |before| before.direct.measured.steps);
+        let limit_ms = if before.is_some() { WEIR_MS } else { DIRECT_MS };
+        let done = self.replay(&[], &home, steps, limit_ms, &name);
         let removed = fs::remove_dir_all(&home).map_err(|error| error.to_string());
-        done.and_then(|done| removed.map(|()| done))
+        let done = done.and_then(|done| removed.map(|()| done))?;
+        let steps = done.measured.steps;
+        let once_us = once(&self.weir, &[])?;
+        let direct = WayCosts { measured: done.measured, start_us: done.start_us, once_us };
+        Ok(Round { direct, ways: Way::ALL.map(|way| (way, self.way(way, steps, number))).into() })
     }
 
     fn home(&self, name: &str) -> Result<PathBuf, String> {
@@ -134,26 +200,24 @@ impl Trial<'_> {
         })
     }
 
-    fn way(&self, way: Way, direct: &Done) -> Result<WayCosts, String> {
+    fn way(&self, way: Way, steps: usize, number: u32) -> Result<WayCosts, String> {
         let (name, order, prefix): (_, &[&str], &[&str]) = match way {
             Way::Mount => ("mount", &[], &[]),
             Way::Run => ("run", &[], &["run", "--"]),
             Way::Session => ("session", &["--order", "all"], &["run", "--sync", "external", "--"]),
         };
-        let home = self.home(name)?;
-        let mountpoint = self.aside.directory(name).map_err(|error| error.to_string())?;
+        let name = format!("{name}-{number}");
+        let home = self.home(&name)?;
+        let mountpoint = self.aside.directory(&name).map_err(|error| error.to_string())?;
         let options = [&["--log-size", "32M"], order].concat();
         let mounted = Mounted::new(&self.weir, &home, &mountpoint, &options)?;
-        let done = self.replay(prefix, &mountpoint, direct.outcome.measured.steps, WEIR_MS, name);
+        let done = self.replay(prefix, &mountpoint, steps, WEIR_MS, &name);
         drop(mounted);
         fs::remove_dir_all(&home)
             .map_err(|error| format!("cannot remove {}: {error}", home.display()))?;
         let done = done?;
-        Ok(WayCosts {
-            start_us: (done.outcome.start_us - direct.outcome.start_us).max(0.0),
-            once_us: (done.outside_us - direct.outside_us).max(0.0),
-            measured: done.outcome.measured,
-        })
+        let once_us = if prefix.is_empty() { 0.0 } else { once(&self.weir, prefix)? };
+        Ok(WayCosts { start_us: done.start_us, once_us, measured: done.measured })
     }
 
     fn replay(
@@ -163,7 +227,7 @@ impl Trial<'_> {
         steps: usize,
         limit_ms: u64,
         name: &str,
-    ) -> Result<Done, String> {
+    ) -> Result<Outcome, String> {
         let result = self.aside.path().join(format!("{name}.json"));
         let mut command = Command::new(&self.weir);
         if !prefix.is_empty() {
@@ -173,13 +237,9 @@ impl Trial<'_> {
         command.args(["--steps", &steps.to_string(), "--milliseconds", &limit_ms.to_string()]);
         command.args(["--starts", &(if self.starts { STARTS } else { 0 }).to_string()]);
         // Its output goes to a process outside of a session, as the program's does.
-        let begun = Instant::now();
         super::scratch::run(command.stdout(Stdio::piped()))?;
-        let whole_us = micros(begun.elapsed());
         let text = fs::read(&result).map_err(|error| error.to_string())?;
-        let outcome: Outcome = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-        let outside_us = (whole_us - outcome.inside_us).max(0.0);
-        Ok(Done { outcome, outside_us })
+        serde_json::from_slice(&text).map_err(|error| error.to_string())
     }
 }
 

@@ -33,13 +33,10 @@ pub struct Outcome {
     pub measured: Measured,
     /// Starting and ending a program, microseconds.
     pub start_us: f64,
-    /// All of this process, microseconds.
-    pub inside_us: f64,
 }
 
 /// Does the plan.
 pub fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
-    let begun = Instant::now();
     let refused = |what: &str, path: &Path, error: &dyn std::fmt::Display| {
         Failure::Refused(format!("cannot {what} {}: {error}", path.display()))
     };
@@ -52,9 +49,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     let limit = Duration::from_millis(arguments.milliseconds);
     let measured = replay.all(&plan.steps[..plan.steps.len().min(arguments.steps)], limit);
     let start_us = starts(arguments.starts);
-    drop(replay);
-    let inside_us = micros(begun.elapsed());
-    let outcome = Outcome { measured, start_us, inside_us };
+    let outcome = Outcome { measured, start_us };
     let text = serde_json::to_vec(&outcome)
         .map_err(|error| refused("write", &arguments.result, &error))?;
     fs::write(&arguments.result, text)
@@ -115,6 +110,7 @@ impl Replay<'_> {
         let begun = Instant::now();
         for step in steps {
             self.ready(step);
+            think(Duration::from_micros(step.think_us.into()));
             let before = Instant::now();
             let done = self.step(step);
             let after = Instant::now();
@@ -171,7 +167,7 @@ impl Replay<'_> {
                 drop(closed.ok_or(io::ErrorKind::NotFound)?);
             }
             What::Close => drop(self.handle(step)?.try_clone()?),
-            What::Read | What::Write => {
+            What::Read | What::Write | What::Map => {
                 let mut buffer = std::mem::take(&mut self.buffer);
                 let is_write = step.what == What::Write;
                 let done = self.handle(step).and_then(|file| {
@@ -250,6 +246,14 @@ impl Replay<'_> {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Keeps the processor busy, as the program does between its calls.
+fn think(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
     }
 }
 
