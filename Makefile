@@ -1,6 +1,6 @@
 # Weir's commands. On a fresh machine with a Rust toolchain, `make demo` and `make test` do all their set-up.
 #
-#   make demo       build, and watch a program stop stalling (under three minutes with the build done)
+#   make demo       build, and watch programs stop stalling (under 90 s with the build done); leaves target/demo/report.html
 #   make test       the workspace's own tests, then real programs through mounts: what a change has to pass
 #   make test-all   the same, and the end-to-end tests that take long: what CI runs
 #   make test-long  the long forms of all tests
@@ -28,6 +28,7 @@ PREFIX ?= /usr/local
 # mount(8) looks for its helpers in /sbin, wherever the command itself is.
 SBINDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(PREFIX)/sbin)
 BENCH_DIR ?= target/bench
+DEMO_DIR ?= target/demo
 WEIR := target/release/weir
 PRELOAD := target/release/libweir_preload.so
 LIBRARY := target/release/libweir.a
@@ -43,15 +44,16 @@ build:
 	$(CARGO) build --release -p weir -p weir-preload -p weir-bench
 
 # The C library of weir.h. -fPIC: for programs of any kind, and libraries.
-$(LIBRARY): library/weir.c library/weir.h
+$(LIBRARY): library/weir.c library/control.c library/weir.h
 	mkdir -p $(@D)
 	$(CC) -O2 -g -fPIC -pthread -Wall -Wextra -c -o $(@:.a=.o) library/weir.c
+	$(CC) -O2 -g -fPIC -pthread -Wall -Wextra -c -o $(@:.a=-control.o) library/control.c
 	rm -f $@
-	$(AR) rcs $@ $(@:.a=.o)
+	$(AR) rcs $@ $(@:.a=.o) $(@:.a=-control.o)
 
 # The profile of all tests, as tests/run builds it.
 checked:
-	$(CARGO) build --workspace --lib --bins --tests --locked --profile checked
+	$(CARGO) build --workspace --lib --bins --examples --tests --locked --profile checked
 
 setup:
 	scripts/setup
@@ -66,8 +68,7 @@ setup-test:
 	scripts/setup test
 
 demo: setup-run build
-	mkdir -p $(BENCH_DIR)
-	$(BENCH) demo --weir $(WEIR) --dir $(BENCH_DIR)
+	$(BENCH) demo --weir $(WEIR) --dir $(DEMO_DIR)
 
 test: setup-test
 	tests/run --workspace --short

@@ -204,6 +204,13 @@ impl Order {
         message[8..24].copy_from_slice(&self.mount);
         message
     }
+
+    /// As received; `None` if it is not of Weir.
+    pub fn decode(message: &Message) -> Option<Order> {
+        let mut mount = [0; 16];
+        mount.copy_from_slice(&message[8..24]);
+        message.starts_with(&Order::MARK).then_some(Order { mount })
+    }
 }
 
 /// The first message to a client, sent with its three descriptors.

@@ -20,6 +20,7 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+pub use weir_control::place::absolute_variable;
 
 use crate::http::ListenAddress;
 use crate::options::{self, Unknown};
@@ -96,12 +97,6 @@ fn user_file() -> Option<PathBuf> {
     let directory = absolute_variable("XDG_CONFIG_HOME")
         .or_else(|| absolute_variable("HOME").map(|home| home.join(".config")))?;
     Some(directory.join("weir/config.toml"))
-}
-
-/// An environment variable that holds an absolute path; others are ignored, as the XDG base
-/// directory specification demands.
-pub fn absolute_variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// Reads a configuration file's text.

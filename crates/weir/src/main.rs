@@ -3,7 +3,7 @@
 //! The steps of a mount: [`invocation`] reads the command line as [`cli`] describes it; [`config_file`] and
 //! [`options`] give layers that [`settings`] merges; [`daemonize`] goes into the background; [`daemon`] checks
 //! SOURCE and MOUNTPOINT, connects shard and front end, and brings everything home at the end. The other
-//! commands find a daemon through [`mounts`] and ask it over [`control`]; [`run`] is for programs under 'weir run'.
+//! commands find a daemon and ask it over [`control`]; [`run`] is for programs under 'weir run'.
 //!
 //! Invariants: no input causes a panic; every failure is one line on standard error and an exit status
 //! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `daemon::service`, `signals`
@@ -31,8 +31,6 @@ mod log_place;
 mod machine;
 mod metrics;
 mod mountpoint;
-mod mounts;
-mod namespaces;
 mod nesting;
 mod options;
 mod own_directory;
@@ -45,6 +43,8 @@ mod status;
 mod unmount;
 
 use std::process::ExitCode;
+
+use weir_control::{mounts, namespaces};
 
 fn main() -> ExitCode {
     let cli = match invocation::parse(std::env::args_os()) {

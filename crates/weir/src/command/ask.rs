@@ -4,8 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::fs::getxattr;
-use weir_fuse::STATE;
+use weir_control::file_state;
 
 use crate::cli::{StatusArguments, SyncArguments, UmountArguments};
 use crate::command::progress::Progress;
@@ -150,7 +149,7 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     Ok(outcome)
 }
 
-/// How far a file is on its way home, as its attribute [`STATE`] says; `None` of a directory, and of what is not in the mount.
+/// How far a file is on its way home, as its attribute says; `None` of a directory, and of what is not in the mount.
 fn state_of(path: &Path, mount: &Mount) -> Result<Option<String>, Failure> {
     // The mount point is not touched: a daemon that hangs would hang this, too.
     if mounts::absolute(path).is_ok_and(|path| path == mount.mount_point) {
@@ -172,10 +171,9 @@ fn state_of(path: &Path, mount: &Mount) -> Result<Option<String>, Failure> {
         let path = path.display();
         return Err(Failure::Refused(format!("{path} is neither a file nor a directory")));
     }
-    let mut state = [0; 16];
-    match getxattr(&file, STATE, &mut state[..]) {
-        Ok(len) => Ok(Some(String::from_utf8_lossy(&state[..len]).into_owned())),
-        Err(rustix::io::Errno::NODATA) => Err(Failure::Refused(format!(
+    match file_state::read(&file) {
+        Ok(Some(state)) => Ok(Some(state)),
+        Ok(None) => Err(Failure::Refused(format!(
             "the daemon of {} does not tell of single files: is it another version?",
             mount.mount_point.display()
         ))),

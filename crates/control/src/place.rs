@@ -7,7 +7,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::config_file::absolute_variable;
 use crate::mounts::Device;
 
 /// The directory for this user's daemons; created if it is missing.
@@ -47,6 +46,12 @@ pub fn candidates(uid: u32) -> Vec<PathBuf> {
     }
     directories.push(fallback);
     directories
+}
+
+/// An environment variable that holds an absolute path; others are ignored, as the XDG base
+/// directory specification demands.
+pub fn absolute_variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// Makes sure that the directory exists, belongs to `uid`, and admits no other user.

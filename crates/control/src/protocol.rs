@@ -13,6 +13,7 @@ use rustix::net::{
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "daemon")]
 use weir_engine::Stats;
 
 /// Longest line; a longer one is refused.
@@ -161,6 +162,7 @@ pub struct LaneReport {
     pub refused: u64,
 }
 
+#[cfg(feature = "daemon")]
 impl From<weir_fuse::LaneStatus> for LaneReport {
     fn from(from: weir_fuse::LaneStatus) -> LaneReport {
         let weir_fuse::LaneStatus {
@@ -254,6 +256,7 @@ pub struct SessionWaitsReport {
     pub sum_us: u64,
 }
 
+#[cfg(feature = "daemon")]
 impl From<weir_fuse::SessionStatus> for SessionReport {
     fn from(from: weir_fuse::SessionStatus) -> SessionReport {
         let weir_fuse::SessionStatus {
@@ -382,6 +385,7 @@ pub struct PercentilesReport {
     pub max_ns: u64,
 }
 
+#[cfg(feature = "daemon")]
 impl From<weir_shard::Percentiles> for PercentilesReport {
     fn from(from: weir_shard::Percentiles) -> PercentilesReport {
         let weir_shard::Percentiles { count, sum_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } =
@@ -390,6 +394,7 @@ impl From<weir_shard::Percentiles> for PercentilesReport {
     }
 }
 
+#[cfg(feature = "daemon")]
 impl From<weir_shard::Latencies> for LatencyReport {
     fn from(from: weir_shard::Latencies) -> LatencyReport {
         let weir_shard::Latencies { write, read, sync } = from;
@@ -406,6 +411,7 @@ macro_rules! stats_report {
         #[serde(default)]
         pub struct StatsReport { $(pub $field: u64),* }
 
+        #[cfg(feature = "daemon")]
         impl From<Stats> for StatsReport {
             fn from(stats: Stats) -> StatsReport {
                 let Stats { $($field),* } = stats;
@@ -598,6 +604,21 @@ mod tests {
         let mut line = Vec::new();
         send(&mut line, &reply).unwrap();
         assert_eq!(receive::<Reply>(&line[..]).unwrap(), reply);
+    }
+
+    /// `library/control.c` reads no JSON, and relies on it.
+    #[test]
+    fn the_kind_comes_first_and_a_status_last() {
+        let reply = Reply::Status { status: Box::default() };
+        let line = serde_json::to_string(&reply).unwrap();
+        let status = serde_json::to_string(&Status::default()).unwrap();
+        assert_eq!(line, format!("{{\"reply\":\"status\",\"status\":{status}}}"));
+        assert_eq!(serde_json::to_string(&Reply::Done).unwrap(), "{\"reply\":\"done\"}");
+        let failed = Reply::Failed { message: String::new() };
+        let failed = serde_json::to_string(&failed).unwrap();
+        assert!(failed.starts_with("{\"reply\":\"failed\""));
+        assert_eq!(serde_json::to_string(&Request::Status).unwrap(), "{\"request\":\"status\"}");
+        assert_eq!(serde_json::to_string(&Request::Sync).unwrap(), "{\"request\":\"sync\"}");
     }
 
     #[test]

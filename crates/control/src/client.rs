@@ -1,4 +1,4 @@
-//! The commands' end of the control socket: finds the daemon of a path, and asks it.
+//! The clients' end of the control socket: finds the daemon of a path, and asks it.
 
 use std::collections::HashSet;
 use std::io;
@@ -246,6 +246,15 @@ impl Daemon {
         self.pid
     }
 
+    /// Asks for the status. The answer is the message as it was sent, with what this version does not know.
+    pub fn ask_for_message(&self) -> Result<serde_json::Value, ControlError> {
+        self.connection
+            .set_read_timeout(Some(STATUS_TIMEOUT))
+            .and_then(|()| protocol::send(&self.connection, &Request::Status))
+            .and_then(|()| protocol::receive(&self.connection))
+            .map_err(|error| self.broken_off(error))
+    }
+
     /// Asks and waits for the answer: briefly for a status, otherwise until everything has been written
     /// home.
     pub fn ask(&self, request: &Request) -> Result<Reply, ControlError> {
@@ -307,7 +316,9 @@ impl Daemon {
     fn broken_off(&self, error: io::Error) -> ControlError {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let path = self.mountpoint.clone();
-        let hung_up = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+        // With a cause: a whole line that ends too soon to be a message.
+        let hung_up = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+            && error.get_ref().is_none();
         let is_mounted =
             || MountTable::read().is_ok_and(|table| table.of_device(self.device).is_some());
         if hung_up && self.has_ended(Some(&END_TIMEOUT)) && is_mounted() {
