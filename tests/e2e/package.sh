@@ -5,8 +5,10 @@
 # service: the daemon tells a service manager when the mount answers, what there is to do, that it lives, and asks for time while data
 #   goes home; programs that it starts do not get the socket;
 # debian: in a clean Debian tree: installed, mounted by a line of fstab, upgraded and removed with the mount active, purged with a
-#   redo log that holds data. No byte is lost.
-# cases: files service debian
+#   redo log that holds data. No byte is lost;
+# boot: systemd boots that tree: weir@.service serves programs of several users under its restrictions, stops with everything home, and
+#   is there again after its daemon was killed, with what was synced.
+# cases: files service debian boot
 # timeout: 300
 # seconds: 30
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -116,6 +118,7 @@ if [ "$1" = service ]; then
     NOTES=$WORK/notes
     told() { grep -q -- "$1" "$NOTES" 2>/dev/null; }
     start() {
+        rm -f "$NOTES" "$WORK/socket"
         python3 "$SUPPORT/service_manager.py" "$NOTES" "$1" 3 "${@:2}" "$WEIR" mount --foreground --log-file "$DAEMON_LOG" \
             "$SRC" "$MNT" &
         MANAGER=$!
@@ -139,13 +142,13 @@ if [ "$1" = service ]; then
     sshfs "server:$WORK/remote" "$SRC" \
         -o "ssh_command=${WEIR_BENCH:?} relay --delay-us 20000 --directory $WORK/remote --server /usr/lib/openssh/sftp-server --"
     start "@weir-test-$$"
-    for ((i = 0; i < 400; i++)); do echo "$i" >"$MNT/file$i"; done
+    for ((i = 0; i < 60; i++)); do echo "$i" >"$MNT/file$i"; done
     kill "$MANAGER"
     wait "$MANAGER" || fail "it ended with $?"
     grep STOPPING=1 -A 1000 "$NOTES" >"$WORK/after"
     grep -q EXTEND_TIMEOUT_USEC=30000000 "$WORK/after" || fail "it does not ask for time: $(cat "$NOTES")"
     grep -q 'STATUS=.*names to bring home\|STATUS=.*to bring home' "$WORK/after" || fail "it does not say what is left: $(cat "$NOTES")"
-    expect_equal "files at home" "$(ls "$WORK/remote" | wc -l)" 400
+    expect_equal "files at home" "$(ls "$WORK/remote" | wc -l)" 60
     umount "$SRC"
 
     step "programs that it starts do not get the socket"
@@ -156,7 +159,6 @@ if [ "$1" = service ]; then
     touch "$DAEMON_LOG"
     chown nobody "$SRC" "$MNT" "$WORK/run-nobody" "$WORK/environment" "$DAEMON_LOG"
     chmod 700 "$WORK/run-nobody"
-    rm -f "$NOTES" "$WORK/socket"
     start "$WORK/socket" setpriv --reuid=nobody --regid=nogroup --clear-groups --inh-caps=-all \
         env HOME="$WORK" XDG_RUNTIME_DIR="$WORK/run-nobody" PATH="$WORK/bin:$PATH"
     kill "$MANAGER"
@@ -262,4 +264,96 @@ if [ "$1" = debian ]; then
         [ ! -e "$TREE$path" ] || fail "a purge leaves $path"
     done
     counts "$(wc -l <"$WORK/sums") files"
+fi
+
+if [ "$1" = boot ]; then
+    need_packages
+    [ -e "$TOOLS/debian.tar" ] || skip "there is no Debian tree: run 'make setup'"
+    make_package 1
+    mkdir "$TREE" "$WORK/cgroup"
+    tar -C "$TREE" -xf "$TOOLS/debian.tar"
+    [ -x "$TREE/lib/systemd/systemd" ] || skip "the Debian tree has no systemd: remove it, and run 'make setup'"
+    cp "$PACKAGE" "$TREE/"
+    chroot "$TREE" dpkg -i "/$(basename "$PACKAGE")" >"$WORK/said" 2>&1 || fail "dpkg: $(cat "$WORK/said")"
+    mkdir -p "$TREE/srv/data" "$TREE/mnt/data"
+    printf 'allow-other = true\n[mount."/mnt/data"]\nsource = "/srv/data"\nmemory = "64M"\n' >>"$TREE/etc/weir.toml"
+    wants=$TREE/etc/systemd/system/multi-user.target.wants
+    mkdir -p "$wants"
+    ln -s /usr/lib/systemd/system/weir@.service "$wants/weir@mnt-data.service"
+    ln -s /etc/systemd/system/drive.service "$wants/drive.service"
+    cat >"$TREE/etc/systemd/system/drive.service" <<'END'
+[Unit]
+Wants=weir@mnt-data.service
+After=weir@mnt-data.service
+[Service]
+Type=oneshot
+ExecStart=/drive
+ExecStopPost=/bin/systemctl --no-block poweroff
+END
+    cat >"$TREE/drive" <<'END'
+#!/bin/sh
+# Each line of /result is a name and what was found.
+exec 2>/complaints
+unit=weir@mnt-data.service
+property() { systemctl show --value -p "$1" $unit; }
+note() { echo "$@" >>/result; }
+as() { setpriv --reuid=nobody --regid=nogroup --clear-groups sh -c "$1"; }
+note state "$(property ActiveState)"
+note status "$(property StatusText)"
+note mounted "$(grep -c ' /mnt/data fuse.weir' /proc/self/mounts)"
+cd /mnt/data
+mkdir d && echo x >d/f && chown nobody:nogroup d/f && chmod 4755 d/f && mv d/f d/g && mknod device c 1 3 && mkfifo pipe
+chmod 777 . && as 'umask 077; echo y >/mnt/data/nobodys; mkdir /mnt/data/below; echo z >/mnt/data/below/one'
+head -c 20000000 /dev/urandom >big && fallocate -p -o 0 -l 1000000 big && sync big
+note in-mount "$(cd /mnt/data && find . -printf '%p %y %m %u %s,\n' | sort | tr -d '\n' && sha256sum <big)"
+cd /
+systemctl stop $unit
+note stopped "$(property Result) $(property ActiveState) $(grep -c ' /mnt/data ' /proc/self/mounts)"
+note at-home "$(cd /srv/data && find . -printf '%p %y %m %u %s,\n' | sort | tr -d '\n' && sha256sum <big)"
+systemctl start $unit
+as 'echo synced >/mnt/data/synced && sync /mnt/data/synced'
+before=$(property MainPID)
+kill -9 "$before"
+for i in $(seq 100); do sleep 0.2; now=$(property MainPID); [ "$now" = "$before" ] || [ "$(property ActiveState)" != active ] || break; done
+note again "$(property ActiveState) $(cat /mnt/data/synced) $(property NRestarts)"
+systemctl stop $unit
+note left "$(ls -A /srv/data/.weir 2>/dev/null)"
+journalctl -o cat -u $unit >/journal
+END
+    chmod +x "$TREE/drive"
+    mount -t cgroup2 none "$WORK/cgroup" 2>/dev/null || skip "this kernel has no cgroup2"
+    group=$WORK/cgroup/weir-test-$$
+    mkdir "$group"
+    (
+        echo "$BASHPID" >"$group/cgroup.procs"
+        # shellcheck disable=SC2016 # expanded by the inner shell
+        exec timeout -s KILL 120 unshare --mount --pid --fork --kill-child --cgroup --uts --ipc --propagation private sh -ec '
+            mount --bind "$1" "$1"
+            cd "$1"
+            mount -t proc proc proc
+            mount -t sysfs sysfs sys
+            mount -t cgroup2 none sys/fs/cgroup
+            for at in dev run tmp; do mount -t tmpfs none $at; done
+            mkdir dev/pts dev/shm
+            for device in null zero urandom random full tty fuse; do : >dev/$device; mount --bind /dev/$device dev/$device; done
+            exec chroot . env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin WEIR_TEST_MARK="$2" /lib/systemd/systemd --system
+        ' sh "$TREE" "${WEIR_TEST_MARK:-}"
+    ) >"$WORK/console" 2>&1 || true
+    # The kernel releases the groups of what has just ended a moment later.
+    no_group() { find "$group" -mindepth 1 -depth -type d -exec rmdir {} + 2>/dev/null; rmdir "$group" 2>/dev/null || [ ! -d "$group" ]; }
+    soon no_group || true
+    umount "$WORK/cgroup"
+    [ -s "$TREE/result" ] || fail "systemd did not get that far: $(tail -5 "$WORK/console")"
+    cat "$TREE/complaints"
+    result() { sed -n "s/^$1 //p" "$TREE/result"; }
+    expect_equal "the service" "$(result state)" active
+    expect_equal "its status" "$(result status)" "/srv/data at /mnt/data: everything is home"
+    expect_equal "mounts seen by others" "$(result mounted)" 1
+    expect_equal "the stopped service" "$(result stopped)" "success inactive 0"
+    expect_equal "what is at home" "$(result at-home)" "$(result in-mount)"
+    case $(result at-home) in *"./nobodys f 600 nobody 2,"*) ;; *) fail "no file of another user: $(result at-home)" ;; esac
+    expect_equal "after its daemon was killed" "$(result again)" "active synced 1"
+    expect_equal "left in .weir" "$(result left)" ""
+    if grep 'WARN\|ERROR' "$TREE/journal"; then fail "the service complains"; fi
+    counts "$(wc -l <"$TREE/journal") lines of its journal"
 fi
