@@ -18,9 +18,9 @@ weir_only
 PACKAGES=$WORK/packages
 TREE=$WORK/tree
 
-# The package and the tarball; REVISION counts up for upgrades.
+# The package and the tarball; REVISION counts up for upgrades. All are staged in the same place, one after the other.
 make_package() {
-    (cd "$REPO" && WEIR=$WEIR REVISION=$1 FAST=1 scripts/package "$PACKAGES") >"$WORK/made" 2>&1 || { cat "$WORK/made"; fail "scripts/package"; }
+    (cd "$REPO" && WEIR=$WEIR REVISION=$1 FAST=1 flock target/package.lock scripts/package "$PACKAGES") >"$WORK/made" 2>&1 || { cat "$WORK/made"; fail "scripts/package"; }
     PACKAGE=$(grep '\.deb$' "$WORK/made")
     TARBALL=$(grep '\.tar\.gz$' "$WORK/made")
 }
