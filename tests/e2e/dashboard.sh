@@ -122,9 +122,10 @@ END
     mkdir "$WORK/run-nobody"
     chown nobody "$WORK/run-nobody"
     rm -f "$WORK/url"
-    as_user nobody "$WEIR" dashboard --listen 0 >"$WORK/url" &
-    DASHBOARD=$!
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    as_user nobody sh -c 'echo $$ >&2; exec "$0" dashboard --listen 0' "$WEIR" >"$WORK/url" 2>"$WORK/pid" &
     soon filled "$WORK/url"
+    DASHBOARD=$(cat "$WORK/pid")
     URL=$(cat "$WORK/url")
     as_user nobody python3 "$SUPPORT/metrics.py" get "${URL}api/mounts" >/dev/null
     asked() { get "${URL}api/mounts" | grep -q '"rounds":[3-9]'; }

@@ -371,11 +371,13 @@ function show(page) {
     const title = page.host ? `Weir on ${page.host}` : "Weir";
     if (document.title !== title) document.title = title;
     write(document.getElementById("host"), page.host ? `on ${page.host}` : "");
-    const seen = new Set();
-    page.mounts.forEach((mount, place) => {
-        const key = JSON.stringify([mount.mountpoint, mount.source, mount.ended]);
-        if (seen.has(key)) return;
-        seen.add(key);
+    const mountOf = new Map(page.mounts.map((mount) => [JSON.stringify([mount.mountpoint, mount.source, mount.ended]), mount]));
+    empty.remove();
+    // First: what is left is then in its place.
+    for (const [key, view] of views) {
+        if (!mountOf.has(key)) { view.view.remove(); view.link.remove(); views.delete(key); }
+    }
+    [...mountOf].forEach(([key, mount], place) => {
         if (!views.has(key)) views.set(key, new MountView(mount));
         const view = views.get(key);
         view.show(mount);
@@ -383,14 +385,10 @@ function show(page) {
         if (main.children[place] !== view.view) main.insertBefore(view.view, main.children[place] || null);
         if (index.children[place] !== view.link) index.insertBefore(view.link, index.children[place] || null);
     });
-    for (const [key, view] of views) {
-        if (!seen.has(key)) { view.view.remove(); view.link.remove(); views.delete(key); }
-    }
     if (views.size === 0 && page.rounds > 1) main.append(empty);
-    else empty.remove();
     index.hidden = views.size < 2;
-    const mounts = views.size === 1 ? "1 mount" : `${views.size} mounts`;
-    say(page.trouble || `${mounts}, each second`, Boolean(page.trouble));
+    const count = views.size === 1 ? "1 mount" : `${views.size} mounts`;
+    say(page.trouble || `${count}, each second`, Boolean(page.trouble));
 }
 
 function say(text, lost) {
