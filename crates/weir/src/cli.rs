@@ -1,9 +1,9 @@
 //! The command line's commands and options, and their help.
 
+mod advise;
 pub mod dashboard;
 mod doctor;
 mod documents;
-mod advise;
 mod manual;
 mod top;
 

@@ -219,7 +219,9 @@ impl Replay<'_> {
                 out.write_all(&self.buffer[..(step.length as usize).clamp(1, BUFFER_BYTES)])?;
                 out.flush()?;
             }
-            What::Stat if step.handle.is_some() => drop(self.handle(step)?.metadata()?),
+            What::Stat if step.handle.is_some() => {
+                self.handle(step)?.metadata()?;
+            }
             _ => self.name(step)?,
         }
         Ok(())
@@ -228,7 +230,9 @@ impl Replay<'_> {
     fn name(&self, step: &Step) -> io::Result<()> {
         let path = self.path(&step.path);
         match step.what {
-            What::Stat => drop(fs::symlink_metadata(&path)?),
+            What::Stat => {
+                fs::symlink_metadata(&path)?;
+            }
             What::Attributes => {
                 let mode = if path.is_dir() { 0o755 } else { 0o644 };
                 fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;

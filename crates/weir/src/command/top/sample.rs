@@ -98,7 +98,7 @@ fn seconds(before: &Sample, after: &Sample) -> Option<f64> {
     let by_daemon = Duration::from_millis(to.uptime_ms.checked_sub(from.uptime_ms)?);
     let passed =
         if by_daemon.is_zero() { after.at.checked_duration_since(before.at)? } else { by_daemon };
-    (from.pid == to.pid && !passed.is_zero()).then(|| passed.as_secs_f64())
+    (from.pid == to.pid && !passed.is_zero()).then_some(passed.as_secs_f64())
 }
 
 /// The rates between two samples; `None` across a restart.
