@@ -237,9 +237,7 @@ fn way(fd: c_int) -> Way {
 /// Whether a sendfile(2) that has just failed did because a session gives pipes and sockets no pages of files, which may be changed before somebody
 /// reads them.
 pub(crate) fn refuses_pages(to: c_int) -> bool {
-    // SAFETY: the thread's own.
-    let is_invalid = unsafe { *libc::__errno_location() } == libc::EINVAL;
-    is_invalid
+    sys::errno() == libc::EINVAL
         && IS_MEMBER.load(Ordering::Acquire)
         && sys::place(to).is_ok_and(sys::Place::is_pipe_or_socket)
 }

@@ -317,9 +317,51 @@ pub(crate) fn pwritev(fd: c_int, pieces: &[libc::iovec], offset: u64) -> Result<
     plain!(libc::SYS_pwritev, fd, pieces.as_ptr(), pieces.len(), offset)
 }
 
-/// pread(2).
-pub(crate) fn pread(fd: c_int, to: &mut [u8], offset: u64) -> Result<usize> {
-    plain!(libc::SYS_pread64, fd, to.as_mut_ptr(), to.len(), offset)
+/// Memory of its own mapping, which begins at a page.
+pub(crate) struct Memory {
+    begin: *mut u8,
+    len: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(len: usize) -> Result<Memory> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let begin = plain!(libc::SYS_mmap, 0, len, access, flags, -1_isize, 0)?;
+        Ok(Memory { begin: begin as *mut u8, len })
+    }
+
+    /// pread(2) into it; what was read.
+    pub(crate) fn read(&mut self, fd: c_int, len: usize, offset: u64) -> Result<&[u8]> {
+        let len = len.min(self.len);
+        let read = plain!(libc::SYS_pread64, fd, self.begin, len, offset)?;
+        // SAFETY: the memory is this one's, and the kernel has written so much of it.
+        Ok(unsafe { std::slice::from_raw_parts(self.begin, read) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = plain!(libc::SYS_munmap, self.begin, self.len);
+    }
+}
+
+/// The C library's error number of this thread.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets it.
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: the thread's own.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Whether a write need not wait, or fails (poll(2)).
+pub(crate) fn is_ready_to_write(fd: c_int) -> Result<bool> {
+    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    Ok(plain!(libc::SYS_poll, &raw mut poll, 1, 0)? > 0)
 }
 
 /// sendfile(2).

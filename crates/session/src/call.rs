@@ -86,7 +86,33 @@ pub(crate) struct Path {
     pub(crate) address: u64,
 }
 
+/// Calls of other architectures that give pipes and sockets pages instead of copies, or make an io_uring: of i386 (arch/x86/entry/syscalls/syscall_32.tbl)
+/// sendfile, sendfile64, splice, tee, vmsplice, and of x32 the same. The last three of each: io_uring.
+const FOREIGN_REFUSED: [c_long; 16] = [
+    187,
+    239,
+    313,
+    315,
+    316,
+    425,
+    426,
+    427,
+    X32_BIT | 40,
+    X32_BIT | 275,
+    X32_BIT | 276,
+    X32_BIT | 532,
+    X32_BIT | 278,
+    X32_BIT | 425,
+    X32_BIT | 426,
+    X32_BIT | 427,
+];
+
 impl Call {
+    /// Whether it is a call of another architecture that is refused, as where the kernel does not have it: what leaves by it cannot be stopped later.
+    pub(crate) fn is_refused(self) -> bool {
+        matches!(self, Call::Foreign { number } if FOREIGN_REFUSED.contains(&number))
+    }
+
     /// What it does, for a report.
     pub(crate) fn what(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -272,6 +298,9 @@ mod tests {
         }
         assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Foreign { number: 4 });
         assert_eq!(of(0x4000_0004, [0; 6]), Call::Foreign { number: 0x4000_0004 });
+        assert!(Call::of(0x4000_0003, 187, &[1; 6]).is_refused());
+        assert!(of(0x4000_0028, [0; 6]).is_refused());
+        assert!(!of(0x4000_0004, [0; 6]).is_refused() && !of(187, [0; 6]).is_refused());
         assert_eq!(Call::Unknown { number: 165 }.what(), "system call 165");
     }
 }

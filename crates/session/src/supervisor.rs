@@ -412,6 +412,7 @@ impl CallReceiver {
             Call::Sends { fd } if is_stream(&stopped, fd) => {
                 self.listener.fail(&stopped, libc::EINVAL);
             }
+            call if call.is_refused() => self.listener.fail(&stopped, libc::ENOSYS),
             Call::AsksForDoor { what } => self.give_memory(&stopped, what),
             Call::AsksWhetherOutside { fd } => {
                 let is_outside = self.session.judge().leads_outside(&stopped, fd);
@@ -516,11 +517,19 @@ impl CallReceiver {
 /// Whether a pipe or socket gets pages of a file. Also among members: an end of it may be passed out before they are read. What is in pipes
 /// is never changed, as only such calls, sendfile(2) and vmsplice(2) bring pages there.
 fn gives_pages(stopped: &Stopped, from: i32, into: i32) -> bool {
-    is_stream(stopped, into) && !is_stream(stopped, from)
+    let from = Task(stopped.thread).descriptor(from);
+    let is_from_stream =
+        from.is_ok_and(|place| matches!(place.kind, FileType::Fifo | FileType::Socket));
+    is_stream(stopped, into) && !is_from_stream
 }
 
-/// Whether a descriptor is a pipe or socket.
+/// Whether a descriptor may be a pipe or socket.
 fn is_stream(stopped: &Stopped, fd: i32) -> bool {
-    let place = Task(stopped.thread).descriptor(fd);
-    place.is_ok_and(|place| matches!(place.kind, FileType::Fifo | FileType::Socket))
+    match Task(stopped.thread).descriptor(fd) {
+        Ok(place) => matches!(place.kind, FileType::Fifo | FileType::Socket),
+        // The call will fail.
+        Err(Errno::NOENT) => false,
+        // Whoever may not be looked into may have one.
+        Err(_) => true,
+    }
 }

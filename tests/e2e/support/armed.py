@@ -26,6 +26,7 @@ INHERITED = 63
 PATIENCE_S = 3
 LIBRARY = ctypes.CDLL(None, use_errno=True)
 PIDFD_OPEN, PIDFD_GETFD, IO_SETUP, IO_SUBMIT, SENDFILE, SPLICE, TEE, VMSPLICE = 434, 438, 206, 209, 40, 275, 276, 278
+PR_SET_DUMPABLE = 4
 ONE = ctypes.c_size_t(1)
 
 
@@ -133,6 +134,22 @@ class Member:
         self.promise()
         page[:1] = b"1"
         self.stay()
+
+    def sendfile_undumpable(self):
+        """A program that nobody may look into, without CAP_SYS_PTRACE."""
+        LIBRARY.prctl(PR_SET_DUMPABLE, 0)
+        by_reference(INHERITED, SENDFILE, INHERITED, self.file, 0, ONE)
+        self.promise()
+
+    def sendfile_i386(self):
+        # System call sendfile of i386: number, target, source; offset 0, count 1.
+        code = bytes.fromhex("53 89f8 89f3 89d1 31d2 be01000000 cd80 5b c3")
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        page.write(code)
+        sendfile = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int] * 3)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+        if sendfile(187, INHERITED, self.file) != 1:
+            os.write(INHERITED, b"0")
+        self.promise()
 
     def unix_pair(self):
         """Two connected sockets of this process."""
@@ -298,8 +315,9 @@ def outside(case, weir, mount, process, directory):
         os.dup2(own.fileno(), INHERITED)
         inherited = [INHERITED]
     member = [sys.executable, __file__, "member", case, mount, directory]
+    within = ["setpriv", "--bounding-set=-sys_ptrace"] if case == "sendfile-undumpable" else []
     session = subprocess.Popen(
-        [weir, "run", "--sync", "external", "--", *member], env=environment, pass_fds=inherited, start_new_session=True
+        [*within, weir, "run", "--sync", "external", "--", *member], env=environment, pass_fds=inherited, start_new_session=True
     )
     if is_sent:
         taken, _ = control.accept()

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 LIBRARY = ctypes.CDLL(None, use_errno=True)
 LIBRARY.sendfile.restype = ctypes.c_ssize_t
@@ -120,12 +121,14 @@ class Files:
 
 
 def sendfile(to, source, at, count):
-    """`at`: an offset, None, or a pointer. Returns the result, or the error's name, and the offset afterwards."""
+    """`at`: an offset, None, or a pointer. Returns the result, or the error's name, and the offset afterwards. Success leaves errno."""
     place = ctypes.c_int64(at) if isinstance(at, int) else at
     pointer = ctypes.byref(place) if isinstance(at, int) else place
-    ctypes.set_errno(0)
+    ctypes.set_errno(errno.EXFULL)
     sent = LIBRARY.sendfile(to, source, pointer, ctypes.c_size_t(count))
     result = errno.errorcode[ctypes.get_errno()] if sent < 0 else sent
+    if sent >= 0 and ctypes.get_errno() != errno.EXFULL:
+        print("errno was changed to", ctypes.get_errno())
     return result, place.value if isinstance(at, int) else None
 
 
@@ -186,6 +189,30 @@ def inside(directory):
         for at, count in [(0, 10), (None, 10), (0, 0)]:
             os.lseek(small, 0, os.SEEK_SET)
             say(kind, "without a reader", sendfile(ended, small, at, count), position(small))
+    fifo_read, fifo_write = pair("fifo", directory)
+    say("blocking FIFO", sendfile(fifo_write, files.open("big"), None, 40_000), sendfile(fifo_write, files.open("big"), None, BIG))
+    os.set_blocking(fifo_write, False)
+    say("then", sendfile(fifo_write, files.open("big"), None, BIG))
+    # Several writers wait for room in turn.
+    read, write = os.pipe()
+    fails = []
+
+    def send_much():
+        source = files.open("big")
+        fails.extend(result for result, _ in (sendfile(write, source, 0, 4096) for _ in range(300)) if result != 4096)
+
+    def read_slowly():
+        left = 4 * 300 * 4096
+        while left:
+            left -= len(os.read(read, 4096))
+            time.sleep(0.0001)
+
+    threads = [threading.Thread(target=work) for work in [read_slowly, *[send_much] * 4]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    say("several writers", fails)
     # A pipe takes what it has room for.
     write, read = own["own pipe"]
     os.set_blocking(read, False)
