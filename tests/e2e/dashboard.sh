@@ -79,10 +79,11 @@ page)
 
 follow)
     need_command chromium
-    mkdir "$WORK/source 2" "$WORK/second"
+    # Its place is above the other, which stays where it is.
+    mkdir "$WORK/source 2" "$WORK/above"
     mount_weir "$SRC" "$MNT"
     begin_dashboard --listen 0
-    timeout -s KILL 200 python3 "$LOOK" follow "$WEIR" "$URL" "$WORK" "$WORK/source 2" "$WORK/second" "$MNT"
+    timeout -s KILL 200 python3 "$LOOK" follow "$WEIR" "$URL" "$WORK" "$WORK/source 2" "$WORK/above" "$MNT"
     port=${URL##*:}
     timeout -s KILL 100 python3 "$LOOK" reconnect "$URL" "$WORK" "$DASHBOARD" "$WEIR" dashboard --listen "${port%/}"
     wait "$DASHBOARD" 2>/dev/null || true

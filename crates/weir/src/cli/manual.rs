@@ -14,6 +14,7 @@ pub(super) const AFTER: &str = "\
 EXAMPLES:
   weir mount /srv/data /mnt/data       serve /srv/data at /mnt/data
   weir top                             watch what mounts are doing
+  weir dashboard                       all mounts on a web page of this machine
   weir status /mnt/data                dirty, patched and fetched pages, and latencies
   weir sync /mnt/data                  write everything home and make it durable
   weir umount /mnt/data                write everything home, then unmount
@@ -417,8 +418,8 @@ pub(super) const DASHBOARD_AFTER: &str = "\
 SECURITY:
   By default only this machine reaches the page. On a loopback address, only programs of this user and root are answered: \
 other users are refused.
-  On other addresses everybody is answered who reaches them, without a password: what is shown includes the paths of mounts
-  and of files in trouble. The page cannot change anything.
+  On other addresses everybody is answered who reaches them, without a password: what is shown includes the paths of mounts \
+and of files in trouble. The page cannot change anything.
   Open it by an address or as localhost, not by another name: those are refused, since web sites could take such a name.
 
 EXAMPLES:
