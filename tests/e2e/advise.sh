@@ -11,6 +11,9 @@ need_root
 need_command strace python3
 case=${1:?}
 workloads=$SUPPORT/advise_workloads.py
+# Where it works aside, so that what it leaves is its own.
+export TMPDIR=$WORK/tmp
+mkdir "$TMPDIR"
 cd "$SRC"
 
 # advise [ARGUMENT...]: the summary goes to $WORK/summary, the rest to $WORK/advice.html and .json.
@@ -25,7 +28,7 @@ expect_advice() {
 
 expect_nothing_left() {
     local left
-    left=$(find "$SRC" "${TMPDIR:-/tmp}" -maxdepth 1 -name ".weir-advise-$1*" 2>/dev/null || true)
+    left=$(find "$SRC" "$TMPDIR" -name ".weir-advise-*")
     [ -z "$left" ] || fail "left behind: $left"
     if grep -q " $WORK[^ ]* fuse.weir" /proc/self/mounts; then fail "a mount is left"; fi
 }
@@ -38,8 +41,10 @@ picture() {
         echo "no picture: chromium is not installed"
         return 0
     fi
-    mkdir -p "$REPO/docs/pictures"
-    HOME=$WORK "$chromium" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=900,1900 \
+    mkdir -p "$REPO/docs/pictures" records
+    (cd records && cp "$workloads" . && python3 -B advise_workloads.py setup records &&
+        advise --source . -- python3 -S advise_workloads.py run records) || fail "no advice for the picture"
+    HOME=$WORK "$chromium" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=900,2500 \
         --screenshot="$REPO/docs/pictures/advise.png" "file://$WORK/advice.html" >"$WORK/chromium" 2>&1 ||
         fail "chromium made no picture: $(tail -3 "$WORK/chromium")"
     [ -s "$REPO/docs/pictures/advise.png" ] || fail "the picture is empty"
@@ -62,7 +67,7 @@ case $case in
         waited=$(python3 "$SUPPORT/field.py" footprint.overwrites.waited <"$WORK/advice.json")
         echo "$waited of 40 writes waited for the disk"
         step "nothing is left, and the page is one file"
-        expect_nothing_left ""
+        expect_nothing_left
         grep -q '<svg' "$WORK/advice.html" || fail "the page has no chart"
         if grep -Eq 'https?:|<script|url\(|src=' "$WORK/advice.html"; then fail "the page needs something from elsewhere"; fi
         step "a page is replaced, another file is not"
@@ -101,7 +106,7 @@ END
         wanted=$(grep -cE '^[0-9]+ [0-9]+ p?write ' "$WORK/twitter")
         [ "$writes" -gt $((wanted * 9 / 10)) ] || fail "only $writes of $wanted writes were found"
         echo "$writes of $wanted writes were to files that the trace opens"
-        expect_nothing_left ""
+        expect_nothing_left
         ;;
     errors)
         step "each error is a line that says what to do"
@@ -124,7 +129,7 @@ END
         mount_weir "$SRC" "$MNT"
         expect_failure "on a weir mount already" "$WEIR" advise --out "$WORK/x.html" -- sh -c "echo x >$MNT/x"
         umount_weir "$MNT"
-        expect_nothing_left ""
+        expect_nothing_left
         ;;
     endings)
         step "the program's status, streams and signals are its own"
@@ -168,7 +173,7 @@ for number in range(2000):
         cat "$WORK/summary"
         expect_advice verdicts.0.answer no
         if grep -q "^Yes. On a mount it" "$WORK/summary"; then fail "a mount is advised"; fi
-        expect_nothing_left ""
+        expect_nothing_left
         ;;
     predictions)
         need_command git sqlite3 tar

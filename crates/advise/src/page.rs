@@ -306,18 +306,21 @@ fn places(report: &Report, page: &mut String) -> std::fmt::Result {
 }
 
 fn method(report: &Report, page: &mut String) -> std::fmt::Result {
-    writeln!(
-        page,
-        "<h2>How this was found</h2><p>The program's calls were recorded. {} of {} calls on these files were done again in a scratch \
-         directory on the same disk, directly and in each way, and each was timed. A call of the program takes what calls of its \
-         kind took there; what is between its calls stays as it is. What goes home after the program has ended is not counted.</p>\
-         <p>The disk: a random read of 4 KiB takes {}, a small write with fdatasync {}, writing in sequence {}/s.</p>",
-        count(report.sample.0),
-        count(report.sample.1),
-        duration(report.disk.read_us),
-        duration(report.disk.sync_us),
-        bytes(report.disk.write_rate as u64)
-    )?;
+    if report.disk.read_us > 0.0 {
+        writeln!(
+            page,
+            "<h2>How this was found</h2><p>The program's calls were recorded. {} of {} calls on these files were done again in a \
+             scratch directory on the same disk, directly and in each way, and each was timed. A call of the program takes what \
+             calls of its kind took there; what is between its calls stays as it is. What goes home after the program has ended is \
+             not counted.</p><p>The disk: a random read of 4 KiB takes {}, a small write with fdatasync {}, writing in sequence \
+             {}/s.</p>",
+            count(report.sample.0),
+            count(report.sample.1),
+            duration(report.disk.read_us),
+            duration(report.disk.sync_us),
+            bytes(report.disk.write_rate as u64)
+        )?;
+    }
     for note in &report.notes {
         writeln!(page, "<p>{}</p>", escaped(note))?;
     }

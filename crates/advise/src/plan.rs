@@ -395,16 +395,18 @@ pub struct Cost {
 }
 
 impl Measured {
-    /// Adds another doing of the same plan.
-    pub fn add(&mut self, other: &Measured) {
+    /// Takes what cost less in another doing of the same plan: what else the machine does only adds.
+    pub fn least(&mut self, other: &Measured) {
         for (class, cost) in &other.costs {
-            let sum = self.costs.entry(*class).or_default();
-            sum.calls += cost.calls;
-            sum.total_us += cost.total_us;
+            let least = self.costs.entry(*class).or_insert(*cost);
+            // A doing that ended early has seen less.
+            if cost.calls >= least.calls && cost.mean_us() < least.mean_us() {
+                *least = *cost;
+            }
         }
         self.steps = self.steps.max(other.steps);
-        self.failed += other.failed;
-        self.total_us += other.total_us;
+        self.failed = self.failed.min(other.failed);
+        self.total_us = self.total_us.min(other.total_us);
     }
 }
 

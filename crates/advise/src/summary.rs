@@ -60,19 +60,21 @@ fn write(report: &Report, text: &mut String) -> std::fmt::Result {
             .waited
             .map_or(String::new(), |waited| format!(", and {} waited for the disk", count(waited)))
     )?;
-    writeln!(
-        text,
-        "Disk: a random read of 4 KiB takes {}, a small write with fdatasync {}, writing in sequence {}/s",
-        duration(report.disk.read_us),
-        duration(report.disk.sync_us),
-        bytes(report.disk.write_rate as u64)
-    )?;
-    writeln!(
-        text,
-        "Done again for the prediction: {} of {} calls",
-        count(report.sample.0),
-        count(report.sample.1)
-    )?;
+    if report.disk.read_us > 0.0 {
+        writeln!(
+            text,
+            "Disk: a random read of 4 KiB takes {}, a small write with fdatasync {}, writing in sequence {}/s",
+            duration(report.disk.read_us),
+            duration(report.disk.sync_us),
+            bytes(report.disk.write_rate as u64)
+        )?;
+        writeln!(
+            text,
+            "Done again for the prediction: {} of {} calls",
+            count(report.sample.0),
+            count(report.sample.1)
+        )?;
+    }
     writeln!(text)?;
     for verdict in &report.verdicts {
         let prediction = &verdict.prediction;

@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def advised(weir, name, directory):
 
 
 def directly(name, directory):
-    home = directory / "home"
+    home = Path(tempfile.mkdtemp(dir=directory)) / "home"
     setup(name, home)
     took = timed(program(name), home)
     shutil.rmtree(home)
@@ -73,16 +74,20 @@ def directly(name, directory):
 
 
 def through(weir, name, way, directory):
-    home, mountpoint = directory / "home", directory / "mnt"
+    place = Path(tempfile.mkdtemp(dir=directory))
+    home, mountpoint = place / "home", place / "mnt"
     setup(name, home)
-    mountpoint.mkdir(exist_ok=True)
+    mountpoint.mkdir()
     log = ["--log-file", str(directory / "daemon.log")]
     subprocess.run([weir, "mount", *OPTIONS[way], *log, str(home), str(mountpoint)], check=True, stderr=subprocess.PIPE)
     try:
         prefix = [weir, *PREFIX[way]] if PREFIX[way] else []
         took = timed([*prefix, *program(name)], mountpoint)
     finally:
-        subprocess.run([weir, "umount", str(mountpoint)], check=True)
+        ended = subprocess.run([weir, "umount", str(mountpoint)], check=False, stderr=subprocess.PIPE, text=True)
+        # What else makes mount namespaces on this machine meanwhile keeps the mount until they end.
+        if ended.returncode and "another mount namespace" not in ended.stderr:
+            sys.exit(f"{name}: {ended.stderr}")
     shutil.rmtree(home)
     return took
 

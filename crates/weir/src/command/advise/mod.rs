@@ -42,6 +42,8 @@ const PAGE_FILE: &str = "weir-advise.html";
 const CALIBRATION_CALLS: usize = 3000;
 /// What a recorder adds where it cannot be measured, microseconds a call.
 const ADDED_US: f64 = 20.0;
+/// A call in memory takes less, microseconds.
+const WAITS_LEAST_US: f64 = 10.0;
 /// What a random read takes at least where that cannot be measured, microseconds.
 const WAITS_FROM_US: f64 = 50.0;
 
@@ -225,7 +227,8 @@ fn advise(
         true => calibrate(aside).unwrap_or((ADDED_US, ADDED_US)),
         false => (0.0, 0.0),
     };
-    let waits_from_us = disk.as_ref().map_or(WAITS_FROM_US, |disk| disk.read_us * 0.6);
+    let waits_from_us =
+        disk.as_ref().map_or(WAITS_FROM_US, |disk| (disk.read_fast_us / 2.0).max(WAITS_LEAST_US));
     let gap_us = (delay_us - added_us).max(0.0);
     let recorder = Recorder { added_us, gap_us, waits_from_us };
     let before = |path: &[u8]| before(path, subject.begun);

@@ -29,7 +29,7 @@ const WEIR_MS: u64 = 4000;
 const STARTS: u32 = 10;
 /// Rounds, and when no other one is begun.
 const ROUNDS_MAX: u32 = 3;
-const ROUNDS_TIME: Duration = Duration::from_millis(2500);
+const ROUNDS_TIME: Duration = Duration::from_millis(4000);
 /// Times that `true` is run in each way.
 const ONCE: u32 = 4;
 
@@ -68,24 +68,27 @@ pub fn disk(directory: &Path) -> io::Result<Disk> {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     rustix::fs::fadvise(&file, 0, None, Advice::Random)?;
     let mut buffer = [0; PAGE];
-    let read_us = mean(pages / 2, || file.read_exact_at(&mut buffer, next()))?;
-    let sync_us = mean(pages / 2, || {
+    let (read_us, read_fast_us) = timed(pages / 2, || file.read_exact_at(&mut buffer, next()))?;
+    let (sync_us, _) = timed(pages / 2, || {
         file.write_all_at(&buffer, next())?;
         file.sync_data()
     })?;
     drop(file);
     fs::remove_file(&path)?;
-    Ok(Disk { read_us, sync_us, write_rate })
+    Ok(Disk { read_us, read_fast_us, sync_us, write_rate })
 }
 
-fn mean(most: usize, mut call: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+/// What a call takes on average, and what a tenth of them do not exceed, microseconds.
+fn timed(most: usize, mut call: impl FnMut() -> io::Result<()>) -> io::Result<(f64, f64)> {
     let begun = Instant::now();
-    let mut calls = 0;
-    while calls < most && (begun.elapsed() < DISK_TIME || calls < 3) {
+    let mut all = Vec::new();
+    while all.len() < most && (begun.elapsed() < DISK_TIME || all.len() < 3) {
+        let before = Instant::now();
         call()?;
-        calls += 1;
+        all.push(micros(before.elapsed()));
     }
-    Ok(micros(begun.elapsed()) / calls as f64)
+    all.sort_by(f64::total_cmp);
+    Ok((all.iter().sum::<f64>() / all.len() as f64, all[all.len() / 10]))
 }
 
 /// Does a plan in each way.
@@ -111,16 +114,16 @@ struct Round {
 }
 
 impl Round {
-    fn add(&mut self, other: Round) {
-        let add = |sum: &mut WayCosts, other: &WayCosts| {
-            sum.measured.add(&other.measured);
+    fn least(&mut self, other: &Round) {
+        let least = |sum: &mut WayCosts, other: &WayCosts| {
+            sum.measured.least(&other.measured);
             sum.start_us = sum.start_us.min(other.start_us);
             sum.once_us = sum.once_us.min(other.once_us);
         };
-        add(&mut self.direct, &other.direct);
+        least(&mut self.direct, &other.direct);
         for ((_, sum), (_, other)) in self.ways.iter_mut().zip(&other.ways) {
             if let (Ok(sum), Ok(other)) = (sum, other) {
-                add(sum, other);
+                least(sum, other);
             }
         }
     }
@@ -159,7 +162,7 @@ impl Trial<'_> {
         let mut rounds = 1;
         while rounds < ROUNDS_MAX && begun.elapsed() < ROUNDS_TIME {
             let Ok(round) = self.round(rounds, Some(&all)) else { break };
-            all.add(round);
+            all.least(&round);
             rounds += 1;
         }
         let ways = all.ways.into_iter().map(|(way, costs)| {
