@@ -206,7 +206,7 @@ mod tests {
         let lines = wrapped(&"word ".repeat(30));
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() < 60));
         let even = wrapped("small random writes to pages not in memory, ssd; fast disk");
-        assert!((NOTE.len() as f64) * LETTER < f64::from(WIDTH) - 28.0);
+        assert!(NOTE.chars().count() as f64 * LETTER < f64::from(WIDTH) - 28.0);
         assert!(even.len() == 2 && even[1].len() > 20, "{even:?}");
     }
 }
