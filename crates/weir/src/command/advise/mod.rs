@@ -411,11 +411,16 @@ fn calibrate(aside: &Scratch) -> Option<(f64, f64)> {
         .iter()
         .filter(|event| event.what == What::Read && event.length == 1)
         .collect();
-    let (first, last) = (reads.first()?, reads.last()?);
-    let took: u64 = reads.iter().filter_map(|event| event.took_us).sum();
-    let count = reads.len() as f64;
-    let span_us = (last.at_us - first.at_us) as f64;
-    Some(((took as f64 / count - alone_us).max(0.0), (span_us / count - alone_us).max(0.0)))
+    // What else the machine does delays some calls by much: the mean would be of that.
+    let took = median(reads.iter().filter_map(|event| event.took_us).collect())?;
+    let apart =
+        median(reads.windows(2).map(|two| two[1].at_us.saturating_sub(two[0].at_us)).collect())?;
+    Some(((took - alone_us).max(0.0), (apart - alone_us).max(0.0)))
+}
+
+fn median(mut all: Vec<u64>) -> Option<f64> {
+    all.sort_unstable();
+    all.get(all.len() / 2).map(|middle| *middle as f64)
 }
 
 /// Time in which some call ran, of the sum of all calls' times; and how many calls have transfers that were not seen.
