@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# `weir-bench demo`, scene by scene: it ends with its verdict, and leaves nothing behind. The session's scene is also killed in the
-# middle: `weir-bench clean` removes what it left.
-# cases: network session
-# long-cases: cold
-# all: network
-# seconds: 15
+# `weir-bench demo`, scene by scene and as a whole: it ends with its verdict, leaves nothing behind but its report, which needs nothing beside
+# itself, and takes less than 90 s by its own clock. An ordinary user is told which scenes need root, and has the rest. The
+# session's scene is also killed in the middle: `weir-bench clean` removes what it left.
+# cases: network session disk user
+# all: whole
+# seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 
 weir_only
@@ -12,20 +12,63 @@ need_root
 need_command sqlite3
 [ -x "$BENCH" ] || skip "weir-bench is not built: run 'make checked'"
 
-demo=("$BENCH" demo --weir "$WEIR" --dir "$WORK/demo" --scene "${1:?}")
+demo=("$BENCH" demo --weir "$WEIR" --dir "$WORK/demo")
 
-# The scene says this once everything has been compared.
-case $1 in
-cold) verdict="every byte is" ;;
+# A scene says this once everything has been compared.
+disk="every byte is there, and SQLite finds its databases sound and equal."
+network="The server has the same 200 files from both sides."
+session="are in the database, which has"
+not_for="Not for: programs whose data is in memory anyway."
+case ${1:?} in
+disk) verdicts=("$disk" "$not_for") ;;
 network)
     need_command sshfs
-    verdict="The server has the same 200 files from both sides."
+    verdicts=("$network" "$not_for")
     ;;
-session) verdict="are in the database, which has" ;;
+session) verdicts=("$session" "$not_for") ;;
+user)
+    mkdir "$WORK/demo"
+    cp "$BENCH" "$WORK/weir-bench"
+    chown nobody "$WORK/demo"
+    demo=(as_user nobody "$WORK/weir-bench" demo --weir "$WEIR" --dir "$WORK/demo")
+    verdicts=("$not_for" "1. A hard disk" "mounting emulated disks needs root" "2. A home behind a network" "3. A program that syncs"
+        "this scene needs root")
+    ;;
+whole)
+    need_command sshfs
+    verdicts=("$disk" "$network" "$session" "$not_for")
+    ;;
+esac
+case $1 in
+disk | network | session) demo+=(--scene "$1") ;;
 esac
 "${demo[@]}" >"$WORK/said" || { cat "$WORK/said"; fail "the demo failed"; }
-grep -qF "$verdict" <(tr '\n' ' ' <"$WORK/said" | tr -s ' ') || { cat "$WORK/said"; fail "it does not say '$verdict'"; }
-expect_equal "left by the demo" "$(ls -A "$WORK/demo")" ""
+for verdict in "${verdicts[@]}"; do
+    grep -qF "$verdict" <(tr '\n' ' ' <"$WORK/said" | tr -s ' ') || { cat "$WORK/said"; fail "it does not say '$verdict'"; }
+    grep -qF "$verdict" "$WORK/demo/report.html" || fail "the report does not say '$verdict'"
+done
+expect_equal "left by the demo" "$(ls -A "$WORK/demo")" "report.html"
+took=$(sed -n 's/^The demo took \([0-9]*\) s\.$/\1/p' "$WORK/said")
+[ "${took:-900}" -lt 90 ] || fail "the demo took ${took:-?} s"
+# Its pictures have the figures that the terminal has, and nothing comes from elsewhere.
+python3 - "$WORK/demo/report.html" "$WORK/said" <<'EOF'
+import re, sys
+import xml.etree.ElementTree as tree
+page, said = (open(path, encoding="utf-8").read() for path in sys.argv[1:])
+left_out = page.count("Left out: ")
+bars = re.findall(r"^    (directly|through Weir) +[█▏▎▍▌▋▊▉]* +(\S.*)$", said, re.MULTILINE)
+assert len(bars) >= 4 or left_out == 3, said
+pictures = [tree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
+assert pictures or left_out == 3
+drawn = [rect for picture in pictures for rect in picture.iter("rect")]
+assert len(drawn) == len(bars), (len(drawn), len(bars))
+for side, figure in bars:
+    assert f">{figure}</text>" in page, figure
+assert "prefers-color-scheme: dark" in page
+for foreign in ("http:", "https:", "<script", "src=", "@import", "url("):
+    assert foreign not in page, foreign
+EOF
+counts "its own time: $took s"
 
 if [ "$1" = session ]; then
     "${demo[@]}" >"$WORK/said" 2>&1 &
@@ -33,5 +76,5 @@ if [ "$1" = session ]; then
     kill -KILL $!
     wait $! || true
     "$BENCH" clean --dir "$WORK/demo"
-    expect_equal "left of the killed demo" "$(ls -A "$WORK/demo")" ""
+    expect_equal "left of the killed demo" "$(ls -A "$WORK/demo")" "report.html"
 fi

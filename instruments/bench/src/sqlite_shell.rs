@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
 use crate::mount::require_program;
-use crate::page::PAGE;
 
 /// What the shell prints when it is done.
 pub const DONE: &str = "-- weir-bench: done --";
@@ -116,11 +115,6 @@ impl Shell {
             }
         }
         Ok(())
-    }
-
-    /// Pages it has had read from a disk itself; through a mount the daemon reads instead.
-    pub fn pages_read(&self) -> u64 {
-        crate::cold::disk_bytes_read_by(self.child.id()) / PAGE
     }
 
     /// Closes the database and ends it.

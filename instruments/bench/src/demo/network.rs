@@ -9,12 +9,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
-use crate::measure::turn;
+use crate::measure::{show_us, turn};
 use crate::mount::WeirMount;
-use crate::stage::{Remote, Run, require_remote};
+use crate::stage::{Remote, Run, require_remote, require_root};
 
-use super::comparison::{Comparison, ROUNDS};
-use super::screen;
+use super::figures::{Outcome, ROUNDS, Shown, Sides};
+
+const TITLE: &str = "2. A home behind a network: files made and saved over sshfs";
 
 /// Half of the round trip.
 const DELAY: Duration = Duration::from_micros(500);
@@ -23,12 +24,12 @@ const FILES: u32 = 40;
 const FILE_BYTES: usize = 1024;
 const SPACE_BYTES: u64 = 16 << 20;
 
-/// Runs it with its files in `dir`, if there is sshfs; says so if there is not.
-pub fn run(weir: &Path, dir: &Path) -> Result<()> {
-    if let Err(error) = require_remote() {
-        screen::no_network(&error);
-        return Ok(());
+/// Runs it with its files in `dir`.
+pub fn run(weir: &Path, dir: &Path) -> Result<Outcome> {
+    if let Err(error) = require_root("this scene").and_then(|()| require_remote()) {
+        return Ok(Outcome::LeftOut { title: TITLE.into(), why: error.to_string() });
     }
+    let begin = Instant::now();
     let space = Run::begin(dir, SPACE_BYTES)?;
     let home = Remote::start(space.ledger(), &space.directory("home")?, DELAY)?;
     let [plain, source] = ["plain", "source"].map(|name| home.mountpoint().join(name));
@@ -36,7 +37,7 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
         fs::create_dir(directory).doing("create", directory)?;
     }
     let mount = WeirMount::start(weir, &source, &space.directory("mount")?, &[])?;
-    let (mut made, mut saved) = (Comparison::default(), Comparison::default());
+    let (mut made, mut saved) = (Sides::default(), Sides::default());
     for round in 0..ROUNDS {
         for side in turn(round, 2) {
             let (directory, made, saved) = match side {
@@ -45,12 +46,12 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
             };
             for number in 0..FILES {
                 let path = directory.join(format!("file-{round}-{number}"));
-                made.operations.time(|| make(&path, round, false))?;
+                made.time(|| make(&path, round, false))?;
             }
             for number in 0..FILES {
                 let path = directory.join(format!("file-{round}-{number}"));
                 let new = directory.join("new");
-                saved.operations.time(|| {
+                saved.time(|| {
                     make(&new, round + 1, true)?;
                     fs::rename(&new, &path).doing("rename", &new)
                 })?;
@@ -69,8 +70,21 @@ pub fn run(weir: &Path, dir: &Path) -> Result<()> {
             remedy: "report this, with the output of 'weir --version'".into(),
         });
     }
-    screen::network(&made, &saved, 2 * DELAY, unmounting, plain.len());
-    Ok(())
+    Ok(Outcome::Shown(Shown {
+        title: TITLE.into(),
+        what: format!(
+            "The round trip takes {}. A saved file is written under another name, synced, and renamed. Weir's sync is durable on this \
+             machine; the server gets files and names in the background.",
+            show_us(2.0 * DELAY.as_secs_f64() * 1e6)
+        ),
+        pairs: [made.pairs("new file"), saved.pairs("saved file")].concat(),
+        proof: format!(
+            "The rest went to the server at the unmount ({:.1} s). The server has the same {} files from both sides.",
+            unmounting.as_secs_f64(),
+            plain.len()
+        ),
+        took: begin.elapsed(),
+    }))
 }
 
 /// Makes a file, and syncs it if `durable`.

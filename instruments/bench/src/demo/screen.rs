@@ -1,202 +1,109 @@
-//! What the demo tells the person watching: one screen, and no figure without what it means.
+//! What the demo tells the person watching: bars, and no figure without what it means.
 
-use std::fs::Metadata;
-use std::io;
+use std::path::Path;
 use std::time::Duration;
 
-use super::comparison::{Comparison, Session, Side};
-use super::sqlite::{INSERTS, UPDATES};
-use crate::error::Error;
+use super::figures::{Outcome, Pair, Unit};
 use crate::measure::{show_count, show_us};
 
-/// Before anything is measured.
-pub fn introduction(file_bytes: u64, database: io::Result<Metadata>, took: Duration) {
-    let database_mib = database.map_or(0, |metadata| metadata.len() >> 20);
+/// Columns of the longest bar.
+const BAR: usize = 32;
+
+/// Columns of a line of text.
+const LINE: usize = 100;
+
+/// Before the first scene.
+pub fn introduction() {
     println!(
-        "Weir demo\n\
-         \n\
-         A program that writes a few bytes into a page that is not in memory has to wait until the\n\
-         kernel has read that page. Through Weir it does not: Weir keeps the bytes as a patch, lets\n\
-         the program go on, and brings page and patch together later.\n\
-         \n\
-         Two directories on one disk, with equal files, none of it in memory: {} MiB of records\n\
-         and a SQLite database of {database_mib} MiB (made in {:.0} s). Programs use one directly, \
-         the other\n\
-         through 'weir mount'. The sides take turns.",
-        file_bytes >> 20,
-        took.as_secs_f64(),
+        "Weir demo: the same programs use a directory, and another that Weir serves. The sides take turns.\n\
+         At the end the directories themselves are compared, byte for byte."
     );
 }
 
-fn head(title: &str) {
-    println!("\n{title}\n  {:<46}{:>12}{:>14}", "", "directly", "through Weir");
-}
-
-fn row(name: &str, straight: String, through: String, note: &str) {
-    println!("  {name:<46}{straight:>12}{through:>14}   {note}");
-}
-
-fn times(straight: f64, through: f64) -> String {
-    if through <= straight {
-        format!("{:.1} times faster", straight / through.max(1e-9))
-    } else {
-        format!("{:.1} times slower", through / straight.max(1e-9))
+/// One figure as a person reads it.
+pub fn figure(unit: Unit, figure: f64) -> String {
+    match unit {
+        Unit::Us => show_us(figure),
+        Unit::PerSecond => format!("{}/s", show_count(figure as u64)),
+        Unit::Count => show_count(figure as u64),
     }
 }
 
-fn latencies(operation: &str, straight: &Side, through: &Side) {
-    let (left, right) = (straight.operations.summary(), through.operations.summary());
-    let latency = |name: String, left: f64, right: f64| {
-        row(&name, show_us(left), show_us(right), &times(left, right));
-    };
-    latency(format!("{operation}, median"), left.median_us, right.median_us);
-    latency(format!("{operation}, 99th percentile"), left.p99_us, right.p99_us);
-    row(
-        &format!("{operation}s per second"),
-        show_count(left.per_second as u64),
-        show_count(right.per_second as u64),
-        "",
-    );
-}
-
-/// After the update program.
-pub fn updates(comparison: &Comparison) {
-    let (straight, through) = (&comparison.straight, &comparison.through);
-    head(&format!(
-        "Update program: {} small writes a side, each page met for the first time",
-        show_count(straight.operations.summary().count)
-    ));
-    latencies("write", straight, through);
-    row(
-        "page fetches the writer waited for",
-        show_count(straight.waited),
-        show_count(comparison.blocked),
-        "",
-    );
-    row("page fetches that were never needed", "-".into(), show_count(through.avoided), "");
-    row(
-        "fsync after each round, median",
-        show_us(straight.sync_us()),
-        show_us(through.sync_us()),
-        "the fetches put off are paid here",
-    );
-    let (left, right) = (straight.round_us(), through.round_us());
-    row("a round's writes and its fsync", show_us(left), show_us(right), &times(left, right));
-}
-
-/// After SQLite with its journal in memory.
-pub fn sqlite(comparison: &Comparison, transactions: u64) {
-    let (straight, through) = (&comparison.straight, &comparison.through);
-    head(&format!(
-        "SQLite, journal in memory: {} transactions a side of {UPDATES} random UPDATEs, {INSERTS} INSERTs",
-        show_count(transactions),
-    ));
-    latencies("transaction", straight, through);
-    row(
-        "page fetches SQLite waited for",
-        show_count(straight.waited),
-        show_count(through.waited),
-        "it reads a row before changing it",
-    );
-    row("page fetches that were never needed", "-".into(), show_count(through.avoided), "so far");
-    if is_slower(comparison) {
-        println!(
-            "  Slower here: each call of a transaction is a trip through FUSE. See docs/RESULTS.md."
-        );
+/// After a scene.
+pub fn scene(outcome: &Outcome) {
+    match outcome {
+        Outcome::Shown(shown) => {
+            println!("\n{}\n{}", shown.title, wrapped(&shown.what));
+            for pair in &shown.pairs {
+                bars(pair);
+            }
+            println!("\n{} ({:.0} s)", wrapped(&shown.proof), shown.took.as_secs_f64());
+        }
+        Outcome::LeftOut { title, why } => {
+            println!("\n{title}\n{}", wrapped(&format!("Left out: {why}")))
+        }
     }
 }
 
-fn is_slower(comparison: &Comparison) -> bool {
-    let median_us = |side: &Side| side.operations.summary().median_us;
-    median_us(&comparison.through) > median_us(&comparison.straight)
-}
-
-/// After SQLite with a write-ahead log.
-pub fn sqlite_write_ahead(comparison: &Comparison) {
-    let (straight, through) = (&comparison.straight, &comparison.through);
-    head(
-        "The same with a write-ahead log: many small appends, each a trip through FUSE, and fsync",
-    );
-    latencies("transaction", straight, through);
-    if is_slower(comparison) {
-        println!("  Slower here, too.");
+fn bars(pair: &Pair) {
+    println!("\n  {:<44}{}", pair.name, pair.verdict());
+    let sides = [("directly", pair.straight), ("through Weir", pair.through)];
+    for ((side, of_side), part) in sides.into_iter().zip(pair.parts()) {
+        println!("    {side:<13}{:<BAR$} {}", bar(part), figure(pair.unit, of_side));
     }
 }
 
-/// After the second scene; `unmounting` is how long the server took to get the rest, and `files` what it has then.
-pub fn network(
-    made: &Comparison,
-    saved: &Comparison,
-    round_trip: Duration,
-    unmounting: Duration,
-    files: usize,
-) {
-    head(&format!(
-        "A directory behind a network: sshfs with a round trip of {}",
-        show_us(round_trip.as_secs_f64() * 1e6)
-    ));
-    for (operation, of) in [("new file", made), ("saved file", saved)] {
-        let (left, right) = (&of.straight.operations.summary(), &of.through.operations.summary());
-        let name = format!("{operation}, median");
-        row(
-            &name,
-            show_us(left.median_us),
-            show_us(right.median_us),
-            &times(left.median_us, right.median_us),
-        );
+/// A paragraph, indented.
+fn wrapped(text: &str) -> String {
+    let mut paragraph = String::from(" ");
+    let mut columns = 1;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if columns + 1 + length > LINE {
+            paragraph += "\n ";
+            columns = 1;
+        }
+        paragraph = paragraph + " " + word;
+        columns += 1 + length;
     }
-    println!(
-        "  A saved file is written under another name, synced, and renamed. Weir's sync is durable on this\n  \
-         machine; the server gets files and names in the background, the rest of them at the unmount\n  \
-         ({:.1} s). The server has the same {files} files from both sides.",
-        unmounting.as_secs_f64()
-    );
+    paragraph
 }
 
-/// In the place of the second scene.
-pub fn no_network(why: &Error) {
-    println!("\nThe second scene, a directory behind a network, is left out: {why}");
+/// A bar in eighths of a column; one that is not empty can be seen.
+fn bar(part: f64) -> String {
+    let eighths = (part * (BAR * 8) as f64).round() as usize;
+    let eighths = if part > 0.0 { eighths.max(1) } else { 0 };
+    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    "█".repeat(eighths / 8) + rest
 }
 
-/// After the third scene.
-pub fn session(figures: &Session) {
-    head(&format!(
-        "A session: SQLite adds {} rows, each synced, and prints a line after each",
-        show_count(figures.rows)
-    ));
-    let note = times(1.0 / figures.straight, 1.0 / figures.session);
-    let per_second = |rows: f64| show_count(rows as u64);
-    row("rows per second", per_second(figures.straight), per_second(figures.session), &note);
-    row("syncs that the program waited for", show_count(figures.syncs), "0".into(), "");
-    row("commits that a line waited for", "-".into(), show_count(figures.commits), "");
-    println!(
-        "  Under 'weir run --sync external' a sync returns at once, and a printed line waits until all that was synced\n  \
-         before it is durable."
-    );
-    if figures.session < figures.straight {
-        println!(
-            "  Slower here: this disk syncs sooner than calls go through a session. See docs/results/sync.md."
-        );
+/// What Weir is not for.
+pub fn not_for(line: &str) {
+    println!("\n{}", wrapped(line));
+}
+
+/// At the end.
+pub fn end(took: Duration, report: &Path) {
+    println!("\nReport: {}\nThe demo took {:.0} s.", report.display(), took.as_secs_f64());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_have_short_lines_and_all_words() {
+        let text = "some words ".repeat(40);
+        let paragraph = wrapped(&text);
+        assert!(paragraph.lines().all(|line| line.len() <= LINE && line.starts_with("  s") | line.starts_with("  w")));
+        assert_eq!(paragraph.split_whitespace().count(), 80);
     }
-    println!(
-        "  Then the daemon was killed (kill -9) in the middle of it, and SOURCE recovered. All {} lines that were\n  \
-         printed are in the database, which has {} rows.",
-        show_count(figures.printed),
-        show_count(figures.kept)
-    );
-}
 
-/// In the place of the third scene.
-pub fn no_session(why: &Error) {
-    println!("\nThe third scene, a program that syncs in a session, is left out: {why}");
-}
-
-/// After the comparison.
-pub fn verdict(compared: u64, took: Duration) {
-    println!(
-        "\nUnmounted. {} MiB compared with what was written, straight from the directories: every \
-         byte is\nthere, SQLite finds its databases sound, and they are equal. ({:.0} s in all.)",
-        compared >> 20,
-        took.as_secs_f64()
-    );
+    #[test]
+    fn bars_have_their_length_and_small_ones_are_seen() {
+        assert_eq!(bar(1.0).chars().count(), BAR);
+        assert_eq!(bar(0.5).chars().count(), BAR / 2);
+        assert_eq!(bar(0.0), "");
+        assert_eq!(bar(1e-9), "▏");
+    }
 }

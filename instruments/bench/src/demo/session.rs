@@ -19,12 +19,15 @@ use serde_json::Value;
 
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
-use crate::mount::run as run_to_end;
+use crate::measure::show_count;
+use crate::mount::{WeirMount, force_unmount, run as run_to_end};
 use crate::sqlite_shell::{self, Shell};
-use crate::stage::{Process, Run, Served, require_root, wait_for_end};
+use crate::stage::{Process, require_root, wait_for_end};
+use crate::workspace::Workspace;
 
-use super::comparison::Session;
-use super::screen;
+use super::figures::{Outcome, Pair, Shown, Unit};
+
+const TITLE: &str = "3. A program that syncs: SQLite in a session";
 
 /// Rows of either side at most, and how long the side without Weir may take: a hard disk syncs some 20 times a second.
 const ROWS_MAX: u64 = 500;
@@ -36,25 +39,25 @@ const ROWS_OF_KILLED: u64 = 50_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SPACE_BYTES: u64 = 64 << 20;
 
-/// Runs it with its files in `dir`, if this machine can have a session; says so if it cannot.
-pub fn run(weir: &Path, dir: &Path) -> Result<()> {
+/// Runs it with its files in `dir`.
+pub fn run(weir: &Path, dir: &Path) -> Result<Outcome> {
     if let Err(error) = require(weir) {
-        screen::no_session(&error);
-        return Ok(());
+        return Ok(Outcome::LeftOut { title: TITLE.into(), why: error.to_string() });
     }
-    let space = Run::begin(dir, SPACE_BYTES)?;
+    let space = Workspace::new(dir, SPACE_BYTES)?;
     let scene = Scene {
         weir,
         plain: space.directory("plain")?.join("rows.db"),
         source: space.directory("source")?,
-        mountpoint: space.directory("mount")?,
+        mountpoint: space.path().join("mount"),
         work: space.directory("work")?,
     };
-    scene.run(&space)
+    scene.run().map(Outcome::Shown)
 }
 
 fn require(weir: &Path) -> Result<()> {
-    require_root("it")?;
+    // One order of everything needs files by handle, which the kernel gives root alone.
+    require_root("this scene")?;
     sqlite_shell::require()?;
     // Where the kernel cannot stop calls (seccomp), this fails and says so.
     run_to_end(Command::new(weir).args(["run", "--sync", "external", "--", "true"])).map(drop)
@@ -72,7 +75,8 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    fn run(&self, space: &Run) -> Result<()> {
+    fn run(&self) -> Result<Shown> {
+        let begin = Instant::now();
         let home = self.source.join("rows.db");
         for database in [&self.plain, &home] {
             sqlite_shell::make_database(
@@ -85,15 +89,8 @@ impl Scene<'_> {
         let rows = printed.len() as u64;
         check(&self.plain, &printed)?;
 
-        let order = ["--order", "all"];
-        let mount = Served::start(
-            space.ledger(),
-            self.weir,
-            &self.source,
-            &self.mountpoint,
-            &order,
-            |_| Ok(()),
-        )?;
+        let options = ["--config=/dev/null", "--order", "all"];
+        let mount = WeirMount::start(self.weir, &self.source, &self.mountpoint, &options)?;
         printed.clear();
         let report = self.work.join("report.json");
         let session = self.session(1..rows + 1, &report, &mut printed)?;
@@ -107,18 +104,34 @@ impl Scene<'_> {
         };
 
         self.kill_in_the_middle(&mount, rows + 1..rows + 1 + ROWS_OF_KILLED, &mut printed)?;
-        mount.abandon()?;
+        force_unmount(mount.path());
+        drop(mount);
         run_to_end(Command::new(self.weir).arg("recover").arg(&self.source))?;
-        screen::session(&Session {
-            rows,
-            straight,
-            session,
-            syncs: count("/promises")?,
-            commits: count("/commits/for_output")?,
-            printed: printed.len() as u64,
-            kept: check(&home, &printed)?,
-        });
-        Ok(())
+        let kept = check(&home, &printed)?;
+        Ok(Shown {
+            title: TITLE.into(),
+            what: format!(
+                "SQLite adds {} rows, each in a transaction that it syncs, and prints a line after each. Under 'weir run --sync external' a \
+                 sync returns at once, and a printed line waits until all that was synced before it is durable.",
+                show_count(rows)
+            ),
+            pairs: vec![
+                Pair::new("rows", Unit::PerSecond, straight, session),
+                Pair::new(
+                    "times that the program waited for the disk",
+                    Unit::Count,
+                    count("/promises")? as f64,
+                    count("/commits/for_output")? as f64,
+                ),
+            ],
+            proof: format!(
+                "Then the daemon was killed (kill -9) in the middle of it, and SOURCE recovered. All {} lines that were printed are in \
+                 the database, which has {} rows.",
+                show_count(printed.len() as u64),
+                show_count(kept)
+            ),
+            took: begin.elapsed(),
+        })
     }
 
     /// Rows per second without Weir, for [`TIME`] at most.
@@ -157,11 +170,11 @@ impl Scene<'_> {
     /// its end.
     fn kill_in_the_middle(
         &self,
-        mount: &Served,
+        mount: &WeirMount,
         rows: Range<u64>,
         printed: &mut Vec<u64>,
     ) -> Result<()> {
-        let pid = u32::try_from(mount.mount().pid()?).ok().and_then(Process::with_pid);
+        let pid = u32::try_from(mount.pid()?).ok().and_then(Process::with_pid);
         let daemon =
             pid.ok_or_else(|| Error::answer("weir status --json", "there is no such process"))?;
         let kill_at = printed.len() as u64 + LINES_BEFORE_KILL;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::ledger::{Ledger, Listed, Thing};
 use crate::error::{Doing, Result};
-use crate::mount::{WeirMount, force_unmount};
+use crate::mount::WeirMount;
 
 /// A directory served by Weir. Listed before it is made, struck after it is gone.
 pub struct Served {
@@ -43,13 +43,6 @@ impl Served {
     /// Writes everything home and unmounts; an error if anything failed.
     pub fn unmount(self) -> Result<()> {
         self.mount.unmount()?;
-        self.listed.strike()
-    }
-
-    /// Takes the mount of a dead daemon away.
-    pub fn abandon(self) -> Result<()> {
-        force_unmount(self.mount.path());
-        drop(self.mount);
         self.listed.strike()
     }
 }
