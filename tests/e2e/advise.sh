@@ -162,14 +162,15 @@ END
         advise --source "$SRC" --no-probe -- python3 -S "$workloads" run known
         expect_advice verdicts.0.confidence low
         grep -q "costs are estimated" "$WORK/summary" || fail "the summary does not say that costs are estimated"
-        step "a program that only makes names is told no"
+        # Not one that makes and removes files: ext4 is slow to make files again for 5 s after others were removed.
+        step "a program that only renames is told no"
         mkdir names
         advise --source "$SRC/names" -- python3 -S -c '
 import os
-for number in range(2000):
-    os.close(os.open(f"names/{number}", os.O_WRONLY | os.O_CREAT))
-for number in range(2000):
-    os.unlink(f"names/{number}")'
+open("names/a", "w").close()
+for number in range(3000):
+    os.rename("names/a", "names/b")
+    os.rename("names/b", "names/a")'
         cat "$WORK/summary"
         expect_advice verdicts.0.answer no
         if grep -q "^Yes. On a mount it" "$WORK/summary"; then fail "a mount is advised"; fi

@@ -59,7 +59,7 @@ prometheus)
     get "http://$ADDRESS/metrics" >"$WORK/metrics"
     promtool check metrics <"$WORK/metrics" >"$WORK/lint" 2>&1 || fail "promtool: $(cat "$WORK/lint")"
     [ ! -s "$WORK/lint" ] || fail "promtool: $(cat "$WORK/lint")"
-    "$WEIR" status --prometheus | promtool check metrics || fail "promtool does not like weir status --prometheus"
+    "$WEIR" status "$MNT" --prometheus | promtool check metrics || fail "promtool does not like weir status --prometheus"
     promtool check rules "$REPO/contrib/prometheus/alerts.yml" >/dev/null
     promtool test rules "$REPO/contrib/prometheus/alerts_test.yml" >"$WORK/tested" 2>&1 || fail "$(cat "$WORK/tested")"
     python3 "$METRICS" known "$WORK/metrics" "$REPO/contrib/prometheus/alerts.yml" "$REPO/contrib/grafana/weir.json"

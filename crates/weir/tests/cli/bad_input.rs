@@ -122,8 +122,8 @@ fn unknown_options_are_refused() {
     refused(&scene, &["source", "mount", "-o", "nonempty"], 2, &["'nonempty'"]);
     refused(&scene, &["source", "mount", "-o", "ro=1"], 2, &["'ro'", "no value"]);
     refused(&scene, &["source", "mount", "third"], 2, &["'third'"]);
-    refused(&scene, &["source"], 2, &["MOUNTPOINT"]);
-    refused(&scene, &[], 2, &["SOURCE"]);
+    refused(&scene, &["source"], 2, &["SOURCE is missing", "/etc/weir.toml"]);
+    refused(&scene, &[], 2, &["MOUNTPOINT"]);
 }
 
 #[test]
