@@ -77,7 +77,7 @@ pub struct Step {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// [`flags`].
+    /// Of [`crate::call::flags`].
     pub flags: u16,
 }
 
