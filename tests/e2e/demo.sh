@@ -76,5 +76,7 @@ if [ "$1" = session ]; then
     kill -KILL $!
     wait $! || true
     "$BENCH" clean --dir "$WORK/demo"
+    none_left() { ! pgrep -f "$WORK/demo" >/dev/null; }
+    soon none_left || fail "a process of the killed demo is left: $(pgrep -af "$WORK/demo")"
     expect_equal "left of the killed demo" "$(ls -A "$WORK/demo")" "report.html"
 fi

@@ -5,6 +5,7 @@
 # recovery: the daemon is killed: the dead mount and the log are told of, by SOURCE and by /etc/fstab; a damaged log is a problem;
 # place: where the log would be: in SOURCE, at a path, nowhere on a full disk, on this machine for SOURCE on another.
 # cases: machine recovery place
+# serial: machine place
 # seconds: 8
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -6,6 +6,7 @@
 # machine is changed.
 # cases: index postgresql mariadb sqlite redis git-server build-server maildir network-homes
 # all: postgresql mariadb redis git-server build-server maildir
+# serial: postgresql mariadb sqlite redis git-server build-server maildir network-homes
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 

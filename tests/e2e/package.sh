@@ -10,6 +10,7 @@
 #   is there again after its daemon was killed, with what was synced.
 # cases: files service debian boot
 # timeout: 300
+# serial: debian boot
 # seconds: 30
 source "${REPO:?}/tests/e2e/lib.sh"
 
