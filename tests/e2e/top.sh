@@ -66,7 +66,8 @@ once)
     weir status "$MNT" --json >"$WORK/status.json"
     once --interval 100ms "$MNT" >"$WORK/once.json"
     python3 "$SUPPORT/top.py" check-status "$WORK/once.json" "$WORK/status.json"
-    once --interval 100ms | of_mount "$MNT" >"$WORK/once.json"
+    # Another test may have a daemon that does not answer: then the status is 1.
+    { once --interval 100ms || true; } | of_mount "$MNT" >"$WORK/once.json"
     python3 "$SUPPORT/top.py" check-status "$WORK/once.json" "$WORK/status.json"
 
     step "a home that stands still: the file that waits is named"
