@@ -188,16 +188,23 @@ impl Group {
         [Group::Reads, Group::Writes, Group::Syncs, Group::Names, Group::Looks];
 }
 
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Group {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
             Group::Reads => "reads",
             Group::Writes => "writes",
             Group::Syncs => "syncs",
             Group::Names => "names",
             Group::Looks => "looks",
             Group::Other => "other",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -235,7 +242,7 @@ impl Paths {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Whether it has no paths.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

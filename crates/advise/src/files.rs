@@ -3,8 +3,8 @@
 //! A file keeps its identity when it is renamed; a name that is removed and made again is another file. What a file was
 //! before the trace is known by what the trace tells of it, and by what the caller knows ([`Before`]).
 //!
-//! [`Survey`] walks the trace once and finds what files were there at its beginning; a [`Walk`] goes along it again, and
-//! numbers the files in the same order.
+//! [`Survey`] reads the trace once and finds which files existed when it began. [`Walk`] reads the trace a second time and gives the
+//! files the same numbers.
 
 use std::collections::HashMap;
 

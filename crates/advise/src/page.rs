@@ -124,17 +124,6 @@ fn card(verdict: &Verdict, page: &mut String) -> std::fmt::Result {
     writeln!(page, "</section>")
 }
 
-fn name_of(group: Group) -> &'static str {
-    match group {
-        Group::Reads => "reads",
-        Group::Writes => "writes",
-        Group::Syncs => "syncs",
-        Group::Names => "names",
-        Group::Looks => "looks",
-        Group::Other => "other",
-    }
-}
-
 /// Where the time goes, now and in each way.
 fn time(report: &Report, page: &mut String) -> std::fmt::Result {
     let Some(first) = report.verdicts.first() else { return Ok(()) };
@@ -143,9 +132,9 @@ fn time(report: &Report, page: &mut String) -> std::fmt::Result {
         let between = (whole - in_calls).max(0.0);
         let mut parts = vec![("between", between, format!("between calls: {}", duration(between)))];
         parts.extend(
-            groups.into_iter().map(|(group, time)| {
-                (name_of(group), time, format!("{group}: {}", duration(time)))
-            }),
+            groups
+                .into_iter()
+                .map(|(group, time)| (group.name(), time, format!("{group}: {}", duration(time)))),
         );
         Bar { label, parts, end: duration(whole) }
     };

@@ -1,4 +1,4 @@
-//! How far a recovery is, for a person who waits for it.
+//! The progress of a recovery: bytes done and bytes in all, shown to the user by `weir recover`.
 //!
 //! Counts the bytes of the log that were read: a replay reads the log twice, first to learn what it holds, then to bring the data home.
 //! Between the two the names are brought home. So the second reading tells how much is left.

@@ -8,7 +8,7 @@
 //! Streams" (2005), Space-Saving, with times instead of counts. A file that is not in a full account takes the place of the
 //! one with the least time, and inherits that time as what it may have waited before.
 //!
-//! Owns the entries and which of them gives way. Does not own names of files, nor the requests that wait.
+//! Owns the entries and which of them is replaced. Does not own names of files, nor the requests that wait.
 //!
 //! Invariants:
 //! - at most [`FILES_MAX`] files;
@@ -84,7 +84,7 @@ impl SlowFile {
         kinds.iter().fold(0, |sum, kind| kind.total_ns.saturating_add(sum))
     }
 
-    /// The most that its requests can have waited: the order in which files give way.
+    /// The most that its requests can have waited: the entry with the least is replaced first.
     fn bound_ns(&self) -> u64 {
         self.total_ns().saturating_add(self.unseen_ns)
     }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(entry(&account, 0), None);
         let newcomer = entry(&account, 1000).unwrap();
         assert_eq!((newcomer.total_ns(), newcomer.unseen_ns), (MS, 10 * MS));
-        // It has 11 ms at most, as file 1 has: either may give way, and the next newcomer inherits as much.
+        // It has 11 ms at most, as file 1 has: either may be replaced, and the new entry starts from 11 ms.
         record(&mut account, 1001, 1);
         assert_eq!(entry(&account, 1001).unwrap().unseen_ns, 11 * MS);
         assert_eq!(account.entries.len(), FILES_MAX);

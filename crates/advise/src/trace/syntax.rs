@@ -228,7 +228,7 @@ pub(super) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// The bytes of a string in quotes. `None` if it is none, or was cut.
+/// The bytes of a string in quotes. `None` if the text has no quotes, or was cut.
 pub(super) fn string(word: &[u8]) -> Option<Vec<u8>> {
     let inner = word.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     Some(unescaped(inner))

@@ -8,26 +8,35 @@ use crate::{leave, session};
 
 interpose! {
     fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        leave::transfer(from);
-        let errno = sys::errno();
-        let sent = next(to, from, at, len);
-        if sent >= 0 || !session::refuses_pages(to) {
-            return sent;
-        }
         // SAFETY: the place is the program's.
-        unsafe { copy(to, from, at, len, errno) }
+        unsafe { sent(to, from, at, len, next) }
     }
 
     fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize as next {
-        leave::transfer(from);
-        let errno = sys::errno();
-        let sent = next(to, from, at, len);
-        if sent >= 0 || !session::refuses_pages(to) {
-            return sent;
-        }
         // SAFETY: the place is the program's.
-        unsafe { copy(to, from, at, len, errno) }
+        unsafe { sent(to, from, at, len, next) }
     }
+}
+
+/// sendfile(2) by `next`, or by copying where a session refuses it.
+///
+/// # Safety
+/// `at` is an address of the program's, or null.
+unsafe fn sent(
+    to: c_int,
+    from: c_int,
+    at: *mut i64,
+    len: usize,
+    next: impl FnOnce(c_int, c_int, *mut i64, usize) -> isize,
+) -> isize {
+    leave::transfer(from);
+    let errno = sys::errno();
+    let sent = next(to, from, at, len);
+    if sent >= 0 || !session::refuses_pages(to) {
+        return sent;
+    }
+    // SAFETY: by this function's contract.
+    unsafe { copy(to, from, at, len, errno) }
 }
 
 /// Bytes that are copied at a time: as many as the kernel sends at a time.

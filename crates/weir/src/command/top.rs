@@ -47,7 +47,7 @@ pub fn run(arguments: &TopArguments) -> Result<ExitCode, Failure> {
         return print_once(arguments, one);
     }
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let message = "weir top needs a terminal for its view, and standard input or output is none: use --once, which \
+        let message = "weir top needs a terminal for its view, and standard input or output is not one: use --once, which \
                        prints one sample; see 'weir top --help'";
         return Err(Failure::Usage(message.to_owned()));
     }

@@ -171,7 +171,7 @@ impl Trial<'_> {
                 costs.once_us = (costs.once_us - all.direct.once_us).max(0.0);
                 costs
             });
-            // The program is started as ever.
+            // On a mount alone the program starts as it does without Weir.
             let costs = costs.map(|costs| match way {
                 Way::Mount => WayCosts { start_us: 0.0, once_us: 0.0, ..costs },
                 _ => costs,

@@ -1,7 +1,7 @@
 //! Does the calls of a plan in a directory, and measures each: a process of its own, since it is run under `weir run`, too.
 //!
 //! Calls go through the C library where programs' calls do, so that the library of `weir run` sees them. A call that fails is
-//! counted; what it costs counts all the same.
+//! counted as failed, and its time is included.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

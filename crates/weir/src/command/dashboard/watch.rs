@@ -21,7 +21,7 @@ use crate::mounts::{Device, Mount, MountTable};
 
 /// How often daemons are asked.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Daemons of mounts that are gone are looked for each so many rounds.
+/// Rounds between two searches for daemons whose mount is gone.
 const FORMER_ROUNDS: u64 = 3;
 /// How long after a page's last question daemons are still asked.
 const ATTENTION: Duration = Duration::from_secs(10);

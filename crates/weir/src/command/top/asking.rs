@@ -1,6 +1,6 @@
 //! Asks daemons how they are, in threads of their own, so that one that does not answer holds up nobody.
 //!
-//! Owns the threads. Does not own what is made of the answers: they are told to whoever asked, as [`Told`].
+//! Owns the threads. Does not own what is made of the answers: the caller gets them as [`Told`].
 //!
 //! Invariants:
 //! - no mount is accessed: only the mount table of the kernel and the control sockets are;
@@ -48,7 +48,7 @@ impl Key {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
     Status(Box<Status>),
-    /// There is none, for this reason, in a few words.
+    /// The daemon did not answer; the reason in a few words.
     None(String),
     /// The mount is another user's.
     Denied,

@@ -76,7 +76,7 @@ pub(super) fn interval(interval: Duration) -> String {
     }
 }
 
-/// A share in percent; nothing of nothing is none.
+/// A share in percent; `None` if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
 }
