@@ -30,6 +30,7 @@ SBINDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(PREFIX)/sbin)
 BENCH_DIR ?= target/bench
 DEMO_DIR ?= target/demo
 WEIR := target/release/weir
+BUCKET := target/release/weir-bucket
 PRELOAD := target/release/libweir_preload.so
 LIBRARY := target/release/libweir.a
 BENCH := target/release/weir-bench
@@ -41,7 +42,7 @@ NBW_JSON ?= $(BENCH_DIR)/nbw.json
 all: build
 
 build:
-	$(CARGO) build --release -p weir -p weir-preload -p weir-bench
+	$(CARGO) build --release -p weir -p weir-preload -p weir-bench -p weir-bucket
 
 # The C library of weir.h. -fPIC: for programs of any kind, and libraries.
 $(LIBRARY): library/weir.c library/control.c library/weir.h
@@ -146,6 +147,7 @@ lint:
 # The link below SBINDIR is what mount(8) runs for `SOURCE MOUNTPOINT fuse.weir OPTIONS` in /etc/fstab.
 install: build $(LIBRARY)
 	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
+	install -D -m 755 $(BUCKET) $(DESTDIR)$(PREFIX)/bin/weir-bucket
 	install -D -m 755 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
 	install -D -m 644 $(LIBRARY) $(DESTDIR)$(PREFIX)/lib/libweir.a
 	install -D -m 644 library/weir.h $(DESTDIR)$(PREFIX)/include/weir.h
@@ -160,10 +162,11 @@ install: build $(LIBRARY)
 
 package: setup-test
 	$(CARGO) build --release --locked -p weir -p weir-preload
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked --target x86_64-unknown-linux-gnu -p weir
 	scripts/package
 
 uninstall:
-	rm -f $(DESTDIR)$(SBINDIR)/mount.fuse.weir $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
+	rm -f $(DESTDIR)$(SBINDIR)/mount.fuse.weir $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir-bucket $(DESTDIR)$(PREFIX)/lib/weir/libweir_preload.so
 	rm -f $(DESTDIR)$(PREFIX)/lib/libweir.a $(DESTDIR)$(PREFIX)/include/weir.h
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/weir.1 $(DESTDIR)$(PREFIX)/share/man/man1/weir-*.1 $(DESTDIR)$(PREFIX)/share/man/man8/mount.fuse.weir.8
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir

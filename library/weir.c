@@ -121,7 +121,8 @@ static int open_if_of(const char *path, const unsigned char wanted[16])
 		return -1;
 	unsigned char number[16];
 	int error = mount_number(fd, number);
-	if (!error && memcmp(number, wanted, 16))
+	/* Another file system has its place, or the number of its device. */
+	if (error == ENOTTY || error == EOPNOTSUPP || (!error && memcmp(number, wanted, 16)))
 		error = ENODEV;
 	if (!error)
 		return fd;
@@ -130,14 +131,19 @@ static int open_if_of(const char *path, const unsigned char wanted[16])
 	return -1;
 }
 
-/* Undoes the escapes of proc(5): a backslash and three octal digits. */
+/* An octal one. */
+static bool is_digit(char letter)
+{
+	return letter >= '0' && letter <= '7';
+}
+
+/* Undoes the escapes of proc(5): a backslash and three octal digits, and nothing else. */
 static void unescape(char *path)
 {
 	char *to = path;
 	for (const char *from = path; *from; to++) {
-		unsigned code;
-		if (sscanf(from, "\\%3o", &code) == 1) {
-			*to = (char)code;
+		if (from[0] == '\\' && is_digit(from[1]) && is_digit(from[2]) && is_digit(from[3])) {
+			*to = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
 			from += 4;
 		} else {
 			*to = *from++;

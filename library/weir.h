@@ -97,8 +97,8 @@ int weir_state(int fd);
  * ENOTTY	FD is not on a Weir mount
  * EACCES	it is another user's mount
  * ENOTCONN	the daemon has died, or its control socket is gone
- * ETIMEDOUT	the daemon did not answer within ten seconds
- * EPERM	another user's program listens in the daemon's place
+ * ETIMEDOUT	the daemon did not answer within ten seconds, all in all
+ * EPERM	another user's program listens in the daemon's place, or could: others can enter the directory of its socket
  * EPROTO	the answer is not understood: the daemon is of another version
  * EIO	the daemon could not do it */
 char *weir_status(int fd);
@@ -106,7 +106,7 @@ char *weir_status(int fd);
 /* Brings everything home that was written to the mount before the call, and has SOURCE make it durable, as `weir sync` does. Waits as long as that
  * takes. fsync(2) is for one file, and is enough for what a crash must not lose.
  *
- * Returns 0; or -1 with errno as above. After EIO nothing is lost, but not everything is home: `weir sync` says why. */
+ * Returns 0; or -1 with errno as above; ETIMEDOUT if the daemon did not take the request within ten seconds. After EIO nothing is lost, but not everything is home: `weir sync` says why. */
 int weir_sync(int fd);
 
 #ifdef __cplusplus

@@ -5,13 +5,44 @@
 # where a tree is unpacked, changed and removed, and is in SOURCE after `weir sync`; where a file keeps its two names; and where
 # SOURCE does not say what a symbolic link leads to (`contain_symlinks`): recovery finds that link complete. A file that replaces one
 # which SOURCE has under its former name has its data there before that one is gone.
-# cases: nameless second-name change-times replaced conflict removed-there links absolute-link
+# What is made and waits for SOURCE is no more than SOURCE has inodes for.
+# cases: few-inodes nameless second-name change-times replaced conflict removed-there links absolute-link
 # long-cases: sshfs
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 
 weir_only
 need_root
+
+if [ "$1" = few-inodes ]; then
+    need_command mkfs.ext4
+    loop_filesystem "$WORK/image" 512M "$WORK/under" mkfs.ext4 -q -N 6000
+    SRC=$WORK/under/src
+    mkdir "$SRC"
+    mount_weir "$SRC" "$MNT" --names log
+    python3 - "$MNT" "$SRC" >"$WORK/made" <<'END'
+import errno, os, sys
+os.close(os.open(f"{sys.argv[1]}/first", os.O_CREAT | os.O_WRONLY))
+assert not os.path.exists(f"{sys.argv[2]}/first"), "it waited for SOURCE"
+made = ["first"]
+try:
+    for number in range(20_000):
+        os.close(os.open(f"{sys.argv[1]}/{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        made.append(number)
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+print(*made, sep="\n")
+END
+    files=$(wc -l <"$WORK/made")
+    ((files > 5000)) || fail "only $files files"
+    creates=$(status "$MNT" requests.create)
+    expect_status "$MNT" names.refused 0
+    umount_weir "$MNT"
+    ls "$SRC" | sort | diff <(sort "$WORK/made") - || fail "SOURCE has other files"
+    umount "$WORK/under"
+    counts "$files files by $creates requests"
+    exit
+fi
 
 if [ "$1" = replaced ]; then
     python3 -c '

@@ -2,7 +2,7 @@
 # Unpacks and compiles zstd inside a mount; the program must be the one that a plain directory gives.
 # lane
 # sync
-# all: lane-compile behind-compile
+# all: lane-compile behind-compile sync-compile
 # seconds: 60
 # homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"

@@ -4,6 +4,7 @@
 # With WEIR_PICTURES=1 the pictures are kept in docs/pictures.
 # cases: page follow server
 # seconds: 40
+# all: page
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -119,6 +120,14 @@ END
     step "other users are refused, and this user's other programs are not"
     expect_failure "HTTP status 403" as_user nobody python3 "$SUPPORT/metrics.py" get "${URL}api/mounts"
     end_dashboard
+    if [ -s /proc/net/if_inet6 ]; then
+        # An address of IPv4 in the writing of IPv6 is this machine's, too.
+        begin_dashboard --listen "[::ffff:127.0.0.1]:0"
+        get "${URL}api/mounts" >/dev/null
+        expect_failure "HTTP status 403" as_user nobody python3 "$SUPPORT/metrics.py" get "${URL}api/mounts"
+        expect_failure "HTTP status 421" get "${URL}api/mounts" evil.example
+        end_dashboard
+    fi
     # An ordinary user's page is for that user and root, and shows what that user may see.
     mkdir "$WORK/run-nobody"
     chown nobody "$WORK/run-nobody"

@@ -4,6 +4,7 @@
 # sync: auto small-memory
 # homes: xfs sshfs
 # homes-cases: auto small-memory
+# all: small-memory
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

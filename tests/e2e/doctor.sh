@@ -103,7 +103,7 @@ if [ "$1" = machine ]; then
     step "what mends"
     doctor 1 "$SRC" "$WORK/not there"
     expect_found mountpoint "does not exist"
-    expect_equal "what mends it" "$(mend mountpoint)" "mkdir -p $WORK/not there"
+    expect_equal "what mends it" "$(mend mountpoint)" "mkdir -p '$WORK/not there'"
     mkdir -p "$WORK/not there"
     doctor 0 "$SRC" "$WORK/not there"
     doctor 1 "$WORK/gone"

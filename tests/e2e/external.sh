@@ -5,38 +5,19 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times, and each is run while the log fails. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways armed group promises synchronous outsiders shown locks no-end inside told outcomes every-write unanswered unmounted door door-results door-remount lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
+# cases: ways armed group promises synchronous outsiders shown locks no-end inside told outcomes every-write unanswered unmounted lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
+# all: lane-order mariadb postgres failed-log broken-output counter-cut unanswered
 source "${REPO:?}/tests/e2e/lib.sh"
+source "$SUPPORT/sessions.sh"
 
 need_root
 weir_only
 
-LEAVING="$REPO/tests/e2e/support/leaving.py"
 OBSERVED="$REPO/tests/e2e/support/observed.py"
-COMMIT=(--order all --commit 5m)
 LOG=(--log-size 16M)
-
-external() {
-    timeout -s KILL 60 "$WEIR" run --sync external "$@"
-}
-
-# reported FILE FIELD: a number of the report in FILE.
-reported() { python3 "$SUPPORT/field.py" "$2" <"$1"; }
-
-# Looking into the mount would be noticed: who looks waits for what was promised.
-no_sessions() { "$WEIR" status "$MNT" --json | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["sessions"] != [])'; }
-# A field of the session with the most promises on the mount, or on another one: sync(2) in any session of the machine makes that one a user of all mounts.
-of_session() { "$WEIR" status "${2:-$MNT}" --json | python3 "$SUPPORT/session.py" field "$1" 2>/dev/null; }
-promised() { [ "$(of_session promises || echo 0)" -ge 1 ]; }
-
-kill_daemon() {
-    kill -9 "$WEIR_PID"
-    wait "$WEIR_PID" 2>/dev/null || true
-    umount -l "$MNT"
-}
 
 # Whoever reads `seen` afterwards finds the last line that the observer saw.
 observe() { observe_by external "$@"; }
@@ -321,25 +302,28 @@ group)
     expect_equal "statuses when a commit has failed" "$statuses" "74 74"
     expect_equal "what left" "$(cat "$WORK/second")" ready
     soon none_left || fail "a member is left"
-    grep -q "cannot be made durable" "$WORK/second-errors" || fail "it says: $(cat "$WORK/second-errors")"
+    grep -q "the session was killed" "$WORK/second-errors" || fail "it says: $(cat "$WORK/second-errors")"
     umount -l "$MNT"
     ;;
 promises)
-    # Synced and not followed by output: it may be lost. Followed by output: it is there.
-    for output in : 'echo seen'; do
+    # Synced and not followed by output: it may be lost. Followed by output: it is there. One process: see support/session.py.
+    for said in "" leaked; do
         mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-        # It does not end: its end would be noticed.
-        rm -f "$WORK/said"
-        external -- sh -c "echo new >$MNT/file; sync $MNT/file; $output; sleep 4" >"$WORK/said" 2>&1 &
+        rm -f "$WORK/said" "$WORK/go"
+        if [ -n "$said" ]; then touch "$WORK/go"; fi
+        external -- python3 "$SUPPORT/session.py" leaks "$MNT/file" "$WORK/go" >"$WORK/said" 2>"$WORK/errors" &
         runner=$!
         soon promised || fail "nothing was promised"
-        if [ "$output" != : ]; then soon filled "$WORK/said" || fail "the program says nothing"; fi
+        if [ -n "$said" ]; then soon filled "$WORK/said" || fail "the program says nothing"; fi
         kill_daemon
+        # It ends when the supervisor has noticed that.
+        pkill -9 -f "session.py leaks $MNT/file" || true
         wait "$runner" || true
         "$WEIR" recover "$SRC" >"$WORK/recovered"
-        case $output in
-        :) [ ! -e "$SRC/file" ] || fail "it was durable without output: the sync was not put off" ;;
-        *) expect_equal "what was synced before output" "$(cat "$SRC/file")" new ;;
+        expect_equal "what was said" "$(head -c 6 "$WORK/said")" "$said"
+        case $said in
+        "") [ ! -e "$SRC/file" ] || fail "it was durable without output: the sync was not put off" ;;
+        *) expect_equal "what was synced before output" "$(cat "$SRC/file")" x ;;
         esac
         rm -f "$SRC/file"
     done
@@ -676,76 +660,6 @@ with open(sys.argv[1], "r+b") as file:
     expect_equal "status ($(cat "$WORK/said"))" "$status" 0
     umount_weir "$MNT"
     ;;
-door-results)
-    need_command cc
-    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
-    mkdir "$MNT/d"
-    python3 "$LEAVING" results "$MNT/d/file" promised >"$WORK/without"
-    for promised in promised not; do
-        rm "$MNT/d"/*
-        external -- python3 "$LEAVING" results "$MNT/d/file" "$promised" >"$WORK/within"
-        diff "$WORK/without" "$WORK/within" || fail "results with $promised"
-    done
-    python3 "$SUPPORT/sends.py" outside "$MNT/d" python3 >"$WORK/without"
-    timeout -s KILL 60 python3 "$SUPPORT/sends.py" outside "$MNT/d" "$WEIR" run --sync external -- python3 >"$WORK/within"
-    diff "$WORK/without" "$WORK/within" || fail "results of sendfile"
-    cc -o "$WORK/cancelled" "$SUPPORT/cancelled.c" -pthread
-    external -- "$WORK/cancelled" "$MNT/d" 2>"$WORK/said" || fail "a thread is not cancelled after: $(cat "$WORK/said")"
-    umount_weir "$MNT"
-    ;;
-door-remount)
-    # A mount that is another one by now, at the same place and with the same number: what is promised there is its daemon's.
-    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
-    external -- python3 -c '
-import os, sys, time
-def put(text):
-    fd = os.open(sys.argv[1] + "/file", os.O_RDWR | os.O_CREAT)
-    os.pwrite(fd, text, 0)
-    os.fsync(fd)
-    os.close(fd)
-put(b"before")
-while not os.path.exists(sys.argv[2] + "/again"):
-    time.sleep(0.05)
-put(b"behind")
-while not os.path.exists(sys.argv[2] + "/go"):
-    time.sleep(0.05)
-' "$MNT" "$WORK" &
-    runner=$!
-    soon promised || fail "nothing was promised"
-    umount_weir "$MNT"
-    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-    touch "$WORK/again"
-    soon promised || fail "nothing was promised after the mount"
-    # Whoever looks waits.
-    expect_equal "content" "$(cat "$MNT/file")" behind
-    touch "$WORK/go"
-    status=0
-    wait "$runner" || status=$?
-    expect_equal "status" "$status" 0
-    kill_daemon
-    "$WEIR" recover "$SRC" >"$WORK/recovered"
-    expect_equal "what was seen" "$(cat "$SRC/file")" behind
-    ;;
-door)
-    # What nobody outside can notice is not stopped; without the library it is, and the result is the same.
-    mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
-    mkdir "$MNT/d"
-    external --report="$WORK/report.json" -- python3 "$LEAVING" by-door "$MNT/d"
-    stopped=$(reported "$WORK/report.json" stopped_calls)
-    [ "$stopped" -lt 500 ] || fail "$stopped calls of 8000 were stopped"
-    expect_equal "promises" "$(reported "$WORK/report.json" promises)" 1000
-    expect_equal "content" "$(cat "$MNT/d/file")" 00000000000000000999
-    expect_equal "names" "$(ls "$MNT/d")" file
-    external --report="$WORK/report.json" -- env -u LD_PRELOAD python3 "$LEAVING" by-door "$MNT/d"
-    [ "$(reported "$WORK/report.json" stopped_calls)" -ge 7000 ] || fail "calls by a program without the library were not stopped: $(cat "$WORK/report.json")"
-    expect_equal "promises without the library" "$(reported "$WORK/report.json" promises)" 1000
-    # A server's syncs are commits: a promise would only have all others wait.
-    external --report="$WORK/report.json" -- python3 "$LEAVING" answer "$MNT/file" | cat >"$WORK/said"
-    expect_equal "answers" "$(wc -l <"$WORK/said")" 100
-    [ "$(reported "$WORK/report.json" promises)" -le 10 ] || fail "a server's syncs are promises: $(cat "$WORK/report.json")"
-    [ "$(reported "$WORK/report.json" syncs_committed)" -ge 90 ] || fail "its syncs are not counted: $(cat "$WORK/report.json")"
-    umount_weir "$MNT"
-    ;;
 lane)
     [ -e "$(dirname "$WEIR")/libweir_preload.so" ] || skip "the library is not built"
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
@@ -897,10 +811,48 @@ failure)
     wait "$runner" || status=$?
     expect_equal "status" "$status" 74
     expect_equal "what left" "$(cat "$WORK/out")" ""
-    grep -q "cannot be made durable" "$WORK/said" || fail "it says: $(cat "$WORK/said")"
+    grep -q "the session was killed" "$WORK/said" || fail "it says: $(cat "$WORK/said")"
     umount -l "$MNT"
+    # Nothing is promised when it dies: the session is killed, too, or ends because its files are gone, but not if it has changed nothing there.
+    for changes in yes no; do
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        rm -f "$WORK/out" "$WORK/go"
+        case $changes in
+        yes) external -- python3 "$SUPPORT/session.py" told "$MNT/g" "$WORK/go" "$WORK/never" >"$WORK/out" 2>"$WORK/said" & ;;
+        no) external -- python3 "$SUPPORT/session.py" told "$WORK/h" "$WORK/go" "$WORK/go" >"$WORK/out" 2>"$WORK/said" & ;;
+        esac
+        runner=$!
+        soon filled "$WORK/out" || fail "the program says nothing"
+        kill -9 "$WEIR_PID"
+        wait "$WEIR_PID" 2>/dev/null || true
+        [ "$changes" = yes ] || sleep 1
+        touch "$WORK/go"
+        status=0
+        wait "$runner" || status=$?
+        case $changes in
+        yes)
+            expect_equal "status when the daemon has died" "$status" 74
+            grep -q "the daemon of $MNT has died, or was ended by force, and the session was killed" "$WORK/said" || fail "it says: $(cat "$WORK/said")"
+            ;;
+        no) expect_equal "status when a daemon has died whose mount it did not change" "$status" 0 ;;
+        esac
+        umount -l "$MNT"
+    done
+    # A program that ends as soon as it cannot read ends before the daemon's connections do.
+    for _ in 1 2 3 4 5; do
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        rm "$WORK/out"
+        external -- sh -c "echo a >$MNT/f; sync $MNT/f; echo ready; while read -r line <$MNT/f; do :; done; exit 3" >"$WORK/out" 2>"$WORK/said" &
+        runner=$!
+        soon filled "$WORK/out" || fail "the program says nothing"
+        kill_daemon
+        status=0
+        wait "$runner" || status=$?
+        expect_equal "status of a program that ends with its files" "$status" 74
+    done
     # The supervisor dies: the same.
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    rm "$WORK/out"
     external -- sh -c "echo ready; sleep 4321" >"$WORK/out" 2>"$WORK/said" &
     runner=$!
     soon filled "$WORK/out" || fail "the program does not run"

@@ -3,7 +3,7 @@
 # straight on SOURCE after the unmount.
 # cases: blocking async-fg async-bg lazy auto
 # lane: lazy auto
-# all: async-fg async-bg lane-fio
+# all: async-fg async-bg lane-fio blocking lazy
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

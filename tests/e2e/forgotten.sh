@@ -2,6 +2,7 @@
 # The kernel forgets inodes all the time while a program changes a tree: each answer is as if it had not.
 # cases: lazy small-memory
 # sync: small-memory
+# all: small-memory
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

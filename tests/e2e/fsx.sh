@@ -4,7 +4,7 @@
 # cases: auto lazy blocking async-bg small-memory
 # long-cases: async-fg
 # lane: auto lazy small-memory
-# all: lazy blocking async-bg
+# all: lazy blocking async-bg small-memory
 # seconds: 60
 # homes: xfs sshfs
 # homes-cases: auto small-memory

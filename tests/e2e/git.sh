@@ -2,7 +2,7 @@
 # git inside a mount: clone, commits, branches, merge, gc, fsck; then fsck once more on SOURCE.
 # lane
 # sync
-# all: lane-git behind-git
+# all: lane-git behind-git sync-git
 # homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -3,6 +3,7 @@
 # resources are released. Then the daemon is killed: no program hangs, and synced data is there.
 # cases: programs daemon
 # seconds: 50
+# all: programs
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -89,6 +89,8 @@ sharing)
     umount_weir "$MNT"
     ;;
 errors)
+    cc -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined -pthread -I "$REPO/library" -o "$WORK/unescape" "$SUPPORT/unescape.c"
+    "$WORK/unescape" || fail "escapes of the mount table are not undone"
     compile promises "$SUPPORT/promises.c"
     touch "$WORK/outside"
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}" --allow-other
@@ -145,9 +147,13 @@ ends)
     read -r -u "${PROMISES[0]}" || fail "with the next daemon"
     umount_weir "$MNT"
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
+    echo >&"${PROMISES[1]}"
+    read -r -u "${PROMISES[0]}" || fail "with a third daemon"
+    umount_weir "$MNT"
+    mount_weir "$SRC" "$MNT"
     runner=$PROMISES_PID
     echo >&"${PROMISES[1]}"
-    wait "$runner" || fail "with a third daemon"
+    wait "$runner" || fail "with a mount that keeps no order"
     umount_weir "$MNT"
     ;;
 mapping)
@@ -164,7 +170,7 @@ mapping)
     wait "$runner"
     ;;
 installed)
-    make -s -C "$REPO" -o build install DESTDIR="$WORK/staged" WEIR="$WEIR" PRELOAD="$(dirname "$WEIR")/libweir_preload.so" \
+    make -s -C "$REPO" -o build install DESTDIR="$WORK/staged" WEIR="$WEIR" BUCKET="${WEIR_BUCKET:?}" PRELOAD="$(dirname "$WEIR")/libweir_preload.so" \
         LIBRARY="$WORK/libweir.a"
     cc -O2 -pthread -I "$WORK/staged/usr/local/include" -o "$WORK/kv_server" "$REPO/library/kv_server.c" -L "$WORK/staged/usr/local/lib" -lweir
     mount_weir "$SRC" "$MNT"

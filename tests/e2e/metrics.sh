@@ -128,6 +128,19 @@ values)
     for _ in {1..10}; do get "http://$ADDRESS/metrics" >"$WORK/metrics"; sleep 0.25; done
     expect_equal "requests of the kernel during ten scrapes" "$(requests)" "$before"
 
+    step "mounts whose paths differ in bytes that are no UTF-8"
+    for byte in $'\xff' $'\xfe'; do
+        mkdir "$WORK/source $byte" "$WORK/mount $byte"
+        "$WEIR" mount "$WORK/source $byte" "$WORK/mount $byte" --log-file "$DAEMON_LOG"
+    done
+    # Another test may have a daemon that does not answer: then the status is 1.
+    "$WEIR" status --prometheus >"$WORK/all" 2>"$WORK/err" || true
+    for byte in ff fe; do
+        grep -qF "weir_up{mountpoint=\"$WORK/mount \\\\x$byte\",source=\"$WORK/source \\\\x$byte\"} 1" "$WORK/all" ||
+            fail "there is no mount with the byte $byte: $(grep weir_up "$WORK/all")"
+    done
+    for byte in $'\xff' $'\xfe'; do "$WEIR" umount "$WORK/mount $byte"; done
+
     step "all mounts, also one whose daemon is dead"
     # shellcheck disable=SC1003
     second=$WORK/'m "2"\'
@@ -222,6 +235,10 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
     if [ -s /proc/net/if_inet6 ]; then
         mount_weir "$SRC" "$MNT" --metrics "[::1]:$taken"
         get "http://[::1]:$taken/metrics" >"$WORK/metrics"
+        umount_weir "$MNT"
+        mount_weir "$SRC" "$MNT" --metrics "[::ffff:127.0.0.1]:$taken"
+        get "http://127.0.0.1:$taken/metrics" >"$WORK/metrics"
+        expect_failure "HTTP status 421" get "http://127.0.0.1:$taken/metrics" evil.example
         umount_weir "$MNT"
     else
         echo "this machine has no IPv6"

@@ -2,6 +2,7 @@
 # Missing names: the kernel remembers them, and drops that as soon as the name is created through the mount.
 # cases: device io-uring
 # serial
+# all
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

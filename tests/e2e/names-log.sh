@@ -6,6 +6,7 @@
 # cases: set-times-stay removed-directory moved-and-removed made-again tree-times other-directories other-name replaced-size copied copy-in-the-mount directory-times-stay log-full-of-data two-names forgotten-size listing-commits-nothing number-of-a-removed-file unnamed-files removal-from-a-full-disk sync-is-refused fsync-is-refused rest-is-home force-in-use removed-in-source forced-end one-sync-of-home changes-wake-nobody unmounted-by-hand parent-into-child
 # long-cases: renamed-while-removed
 # seconds: 5
+# all: removed-in-source
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -691,7 +692,7 @@ number-of-a-removed-file)
     # An ordinary user's daemon finds files by path. Home has few inodes free, so that names are changed there at once, and gives
     # the inode number of the removed file to the next one.
     need_command setpriv fusermount3 mkfs.ext4
-    loop_filesystem "$WORK/image" 512M "$WORK/under" mkfs.ext4 -q
+    loop_filesystem "$WORK/image" 512M "$WORK/under" mkfs.ext4 -q -N 512
     SRC=$WORK/under/src
     mkdir "$SRC"
     head -c 65536 /dev/zero >"$SRC/old"

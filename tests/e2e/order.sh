@@ -6,6 +6,7 @@
 # takes in what the lane has of other files.
 # cases: as-at-one-moment refused space at-once at-once-elsewhere at-once-in-little-space at-once-and-a-cut fsync-and-the-lane size room
 # seconds: 70
+# all: room
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -4,14 +4,17 @@
 #   configuration, all of whose lines are valid;
 # service: the daemon tells a service manager when the mount answers, what there is to do, that it lives, and asks for time while data
 #   goes home; programs that it starts do not get the socket;
-# debian: in a clean Debian tree: installed, mounted by a line of fstab, upgraded and removed with the mount active, purged with a
-#   redo log that holds data. No byte is lost;
+# debian: in a clean Debian tree: four commands from nothing to a program whose syncs do not wait; `weir doctor` asked, mounted by a line of
+#   fstab, upgraded and removed with the mount active, purged with a redo log that holds data. No byte is lost;
 # boot: systemd boots that tree: weir@.service serves programs of several users under its restrictions, stops with everything home, and
 #   is there again after its daemon was killed, with what was synced.
+# static: the tarball's command, built as for `make package`, in a tree that has nothing else
 # cases: files service debian boot
+# long-cases: static
 # timeout: 300
 # serial: debian boot
-# seconds: 30
+# seconds: 45
+# all: boot service
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -21,15 +24,37 @@ TREE=$WORK/tree
 
 # The package and the tarball; REVISION counts up for upgrades. All are staged in the same place, one after the other.
 make_package() {
-    (cd "$REPO" && WEIR=$WEIR REVISION=$1 FAST=1 flock target/package.lock scripts/package "$PACKAGES") >"$WORK/made" 2>&1 || { cat "$WORK/made"; fail "scripts/package"; }
+    (cd "$REPO" && WEIR=$WEIR STATIC=${STATIC:-$WEIR} REVISION=$1 FAST=1 flock target/package.lock scripts/package "$PACKAGES") >"$WORK/made" 2>&1 || { cat "$WORK/made"; fail "scripts/package"; }
     PACKAGE=$(grep '\.deb$' "$WORK/made")
     TARBALL=$(grep '\.tar\.gz$' "$WORK/made")
 }
+
+is_listed() { grep -qF "$1" /proc/self/mounts; }
 
 need_packages() {
     [ -x "$TOOLS/bin/cargo-deb" ] || skip "there is no cargo-deb: run 'make setup'"
     [ -e "$(dirname "$WEIR")/libweir_preload.so" ] || skip "the library of 'weir run' is not beside $WEIR"
 }
+
+if [ "$1" = static ]; then
+    need_packages
+    need_command readelf
+    (cd "$REPO" && RUSTFLAGS="-C target-feature=+crt-static" cargo build -q --locked --profile checked --target x86_64-unknown-linux-gnu -p weir)
+    STATIC=$REPO/target/x86_64-unknown-linux-gnu/checked/weir make_package 1
+    mkdir "$TREE"
+    tar -C "$TREE" --strip-components=1 -xf "$TARBALL"
+    ! readelf -lW "$TREE/bin/weir" | grep INTERP || fail "the command needs a loader"
+    chroot "$TREE" /bin/weir --version
+    mkdir "$TREE"/{source,mount}
+    "$TREE/bin/weir" mount --config /dev/null "$TREE/source" "$TREE/mount"
+    printf kept >"$TREE/mount/file"
+    "$TREE/bin/weir" umount "$TREE/mount"
+    expect_equal "written by way of it" "$(cat "$TREE/source/file")" kept
+    # Names of users are looked up without the system's library, too.
+    "$TREE/bin/weir" mount --config /dev/null --lane-users root,nobody "$TREE/source" "$TREE/mount"
+    "$TREE/bin/weir" umount "$TREE/mount"
+    exit
+fi
 
 if [ "$1" = files ]; then
     need_packages
@@ -203,8 +228,35 @@ if [ "$1" = debian ]; then
     work_on() { inside sh -c "cp /bin/tar /mnt/data/tar-$1 && tar -C /usr/share -cf /mnt/data/$1.tar doc/weir base-files && sync /mnt/data/$1.tar"; }
     sums() { inside sh -c "cd $1 && find . -name .weir -prune -o -type f -print0 | sort -z | xargs -0 sha256sum"; }
 
-    step "installed, and mounted by a line of fstab"
+    step "four commands from nothing to a program whose syncs do not wait"
+    rows=200
+    mkdir -p "$TREE/srv/shop" "$TREE/mnt/shop"
+    { echo 'CREATE TABLE sale(body);'; seq -f "INSERT INTO sale VALUES ('number %g');" $rows; } >"$TREE/srv/shop/load.sql"
+    in_shop() { inside sh -c "cd $1 && $2"; }
     dpkg_of -i "/packages/$(basename "$first")"
+    in_shop /srv/shop "weir advise -- sqlite3 tried.db '.read load.sql'" >"$WORK/said" 2>&1 || { cat "$WORK/said"; fail "weir advise"; }
+    said "calls on files in /srv/shop"
+    said "^Done again for the prediction: [1-9]"
+    for way in "On a mount" "On a mount, under 'weir run'," "Under 'weir run --sync external'"; do said "^\(Yes\|No\)\. $way"; done
+    if grep "not tried" "$WORK/said"; then fail "weir advise could not try a way"; fi
+    grep -q '<html' "$TREE/srv/shop/weir-advise.html" || fail "there is no page"
+    inside weir mount --order all /srv/shop /mnt/shop
+    begun=${EPOCHREALTIME/./}
+    in_shop /mnt/shop "weir run --sync external --report=/report.json -- sqlite3 shop.db '.read load.sql'"
+    session=$(((${EPOCHREALTIME/./} - begun) / 1000))
+    promises=$(python3 "$SUPPORT/field.py" promises <"$TREE/report.json")
+    [ "$promises" -ge $((2 * rows)) ] || fail "$promises syncs returned at once, of $rows transactions"
+    expect_equal "syncs that waited" "$(python3 "$SUPPORT/field.py" syncs_committed <"$TREE/report.json")" 0
+    inside weir umount /mnt/shop
+    begun=${EPOCHREALTIME/./}
+    in_shop /srv/shop "sqlite3 directly.db '.read load.sql'"
+    directly=$(((${EPOCHREALTIME/./} - begun) / 1000))
+    for database in tried shop directly; do
+        expect_equal "rows of $database" "$(inside sqlite3 "/srv/shop/$database.db" 'SELECT count(*) FROM sale')" $rows
+    done
+    expect_equal "left in SOURCE" "$(ls -A "$TREE/srv/shop" | tr '\n' ' ')" "directly.db load.sql shop.db tried.db weir-advise.html "
+
+    step "asked what the machine lacks, and mounted by a line of fstab"
     inside weir doctor || fail "weir doctor says $?"
     mkdir -p "$TREE/srv/data" "$TREE/mnt/data"
     echo '/srv/data  /mnt/data  fuse.weir  allow_other,memory=64M  0  0' >>"$TREE/etc/fstab"
@@ -260,11 +312,47 @@ if [ "$1" = debian ]; then
 
     step "purged, with nothing left"
     [ ! -e "$TREE/var/lib/weir/log-0123456789abcdef" ] || fail "the log is there, and holds nothing any more"
+    mkdir -p "$TREE/var/lib/weir/empty/directory"
     dpkg_of -P weir
+    if grep -q 'is kept' "$WORK/said"; then fail "it says that empty directories hold data: $(cat "$WORK/said")"; fi
     for path in /var/lib/weir /etc/weir.toml /var/log/weir /usr/bin/weir /usr/sbin/mount.fuse.weir; do
         [ ! -e "$TREE$path" ] || fail "a purge leaves $path"
     done
-    counts "$(wc -l <"$WORK/sums") files"
+
+    step "purged, with what others put beside the daemons' logs"
+    dpkg_of -i "/packages/$(basename "$second")"
+    logs=$TREE/var/log/weir
+    mkdir -p "$logs/mounted" "$logs/own" "$WORK/precious"
+    echo precious >"$WORK/precious/file.log"
+    echo kept >"$logs/own/file.log"
+    ln -s "$WORK/precious/file.log" "$logs/link.log"
+    # Redo logs by any name.
+    inside weir mount --log /var/log/weir/data.redo --log-size 16M /srv/data /mnt/data
+    inside weir umount /mnt/data
+    cp "$logs/data.redo" "$logs/data.log"
+    touch "$logs/mnt-data.log" "$logs/mnt-data.log.old" "$logs/.log"
+    mount --bind "$WORK/precious" "$logs/mounted"
+    dpkg_of -P weir
+    expect_equal "what is left" "$(cd "$logs" && find . | sort | tr '\n' ' ')" \
+        ". ./data.log ./data.redo ./link.log ./mounted ./mounted/file.log ./own ./own/file.log "
+    umount "$logs/mounted"
+
+    step "mount points that a terminal or a shell would obey"
+    # A mount of any user, as the maintainer scripts see it.
+    evil=$TREE/mnt/$(printf 'a;b\033]0;taken\007')
+    mkdir "$evil"
+    python3 "$SUPPORT/fake_mount.py" mount "$evil" &
+    faker=$!
+    soon is_listed "taken" || fail "there is no such mount"
+    for script in "prerm remove" "postinst configure 0.1"; do
+        # shellcheck disable=SC2086 # two or three words
+        sh "$REPO/packaging/debian/"$script >"$WORK/said" 2>&1 || fail "$script failed: $(cat -v "$WORK/said")"
+        grep -q 'a;b?]0;taken?' "$WORK/said" || fail "$script does not name the mount: $(cat -v "$WORK/said")"
+        if grep -q 'umount /' "$WORK/said"; then fail "$script proposes a command: $(cat -v "$WORK/said")"; fi
+    done
+    kill "$faker"
+    wait "$faker" 2>/dev/null || true
+    counts "$(wc -l <"$WORK/sums") files; $rows transactions in $session ms in a session, in $directly ms directly"
 fi
 
 if [ "$1" = boot ]; then
@@ -277,7 +365,7 @@ if [ "$1" = boot ]; then
     cp "$PACKAGE" "$TREE/"
     chroot "$TREE" dpkg -i "/$(basename "$PACKAGE")" >"$WORK/said" 2>&1 || fail "dpkg: $(cat "$WORK/said")"
     mkdir -p "$TREE/srv/data" "$TREE/mnt/data"
-    printf 'allow-other = true\n[mount."/mnt/data"]\nsource = "/srv/data"\nmemory = "64M"\n' >>"$TREE/etc/weir.toml"
+    printf 'allow-other = true\n[mount."/mnt/data"]\nsource = "/srv/data"\nmemory = "64M"\nmetrics = 0\n' >>"$TREE/etc/weir.toml"
     wants=$TREE/etc/systemd/system/multi-user.target.wants
     mkdir -p "$wants"
     ln -s /usr/lib/systemd/system/weir@.service "$wants/weir@mnt-data.service"
@@ -301,6 +389,7 @@ note() { echo "$@" >>/result; }
 as() { setpriv --reuid=nobody --regid=nogroup --clear-groups sh -c "$1"; }
 note state "$(property ActiveState)"
 note status "$(property StatusText)"
+note metrics "$(weir status --json /mnt/data | sed -n 's/^ *"metrics": "\(.*\)",$/\1/p')"
 note mounted "$(grep -c ' /mnt/data fuse.weir' /proc/self/mounts)"
 cd /mnt/data
 mkdir d && echo x >d/f && chown nobody:nogroup d/f && chmod 4755 d/f && mv d/f d/g && mknod device c 1 3 && mkfifo pipe
@@ -349,6 +438,8 @@ END
     result() { sed -n "s/^$1 //p" "$TREE/result"; }
     expect_equal "the service" "$(result state)" active
     expect_equal "its status" "$(result status)" "/srv/data at /mnt/data: everything is home"
+    # At a port that was free.
+    case $(result metrics) in 127.0.0.1:[1-9]*) ;; *) fail "its metrics are at '$(result metrics)'" ;; esac
     expect_equal "mounts seen by others" "$(result mounted)" 1
     expect_equal "the stopped service" "$(result stopped)" "success inactive 0"
     expect_equal "what is at home" "$(result at-home)" "$(result in-mount)"

@@ -2,7 +2,7 @@
 # PostgreSQL inside a mount, run by its own user: initdb, pgbench, a clean restart, a crash restart, and the
 # cluster started again directly on SOURCE after the unmount, with the same content.
 # lane
-# all: lane-postgres
+# all
 # seconds: 40
 # Not on sshfs, where what the server makes belongs to another user: PostgreSQL refuses that without Weir, too.
 # homes: xfs

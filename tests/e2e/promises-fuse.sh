@@ -2,6 +2,7 @@
 # Promises of the FUSE side: reads after asynchronous direct writes, permissions of names that appear at home, limits of
 # descriptors, space and memory, and the mode bits that a write removes.
 # cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections open-during-unlink
+# all: set-group-ID-is-removed
 source "${REPO:?}/tests/e2e/lib.sh"
 weir_only
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Mounting, unmounting and showing a log, as documented.
 # serial
-# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected killed-daemon-ends-waiting-requests recovery-is-explained-by-file
+# cases: umount-names-other-namespaces mount-8-has-nodev-and-nosuid remount umount-by-source umount-of-two-places mount-waits-for-former-daemon casefolded-weir-stays-hidden daemon-is-protected killed-daemon-ends-waiting-requests recovery-is-explained-by-file
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -134,7 +134,7 @@ mount_8_has_nodev_and_nosuid() {
     done
 
     step "make install installs the helper"
-    make -s -C "$REPO" -o build install DESTDIR="$WORK/staged" WEIR="$WEIR" PRELOAD="$(dirname "$WEIR")/libweir_preload.so"
+    make -s -C "$REPO" -o build install DESTDIR="$WORK/staged" WEIR="$WEIR" BUCKET="${WEIR_BUCKET:?}" PRELOAD="$(dirname "$WEIR")/libweir_preload.so"
     expect_equal "the link" "$(readlink "$WORK/staged/sbin/mount.fuse.weir")" /usr/local/bin/weir
     counts "by both helpers, from fstab, and asked for"
 }
@@ -215,6 +215,41 @@ umount_by_source() {
     umount -l "$SRC" || fail "umount -l SOURCE said $?"
     wait_for is_unlocked
     counts "status, sync, umount"
+}
+
+umount_of_two_places() {
+    mkdir "$WORK/other" "$WORK/third"
+    for other in "$WORK/other" "$MNT"; do
+        mount_weir "$SRC" "$MNT"
+        echo "$other" >"$MNT/file"
+        mount --bind "$MNT" "$other"
+        expect_failure "also mounted at $other: unmount that, too" timeout -s KILL 30 "$WEIR" umount "$other"
+        expect_equal "what is there" "$(cat "$other/file" "$SRC/file")" "$other
+$other"
+        timeout -s KILL 30 "$WEIR" umount "$other" || fail "weir umount of the last place said $?"
+        wait_for is_unlocked
+    done
+    # By force it ends at all of them.
+    mount_weir "$SRC" "$MNT"
+    echo text >"$MNT/file"
+    for other in "$WORK/other" "$WORK/third"; do mount --bind "$MNT" "$other"; done
+    timeout -s KILL 30 "$WEIR" umount --force "$MNT" || fail "weir umount --force said $?"
+    wait_for is_unlocked
+    for place in "$MNT" "$WORK/other" "$WORK/third"; do
+        if is_mounted "$place"; then fail "still mounted at $place"; fi
+    done
+    expect_equal "what is at home" "$(cat "$SRC/file")" text
+    # What comes to a second place by itself goes with the first one.
+    mkdir -p "$WORK/shared/mount" "$WORK/copy"
+    mount --bind "$WORK/shared" "$WORK/shared"
+    mount --make-shared "$WORK/shared"
+    mount --bind "$WORK/shared" "$WORK/copy"
+    mount_weir "$SRC" "$WORK/shared/mount"
+    is_mounted "$WORK/copy/mount" || fail "it is not at the second place"
+    timeout -s KILL 30 "$WEIR" umount "$WORK/shared/mount" || fail "weir umount of a shared mount said $?"
+    wait_for is_unlocked
+    umount "$WORK/copy" "$WORK/shared"
+    counts "beside it and over it; three by force; shared"
 }
 
 mount_waits_for_former_daemon() {

@@ -2,6 +2,7 @@
 # `weir run`: calls behave as on a plain directory; real programs; descriptors opened and closed; the daemon's death;
 # reports, exit statuses and messages.
 # cases: calls databases programs passed daemon-killed report usage
+# all: databases
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # weir top. once: one sample for scripts, held against weir status, under load and with a home that stands still. view: the program
 # in a terminal: keys, sizes, colours, signals, a mount that ends and a daemon that does not answer.
-# cases: once view
+# gone: the terminal is closed, or takes nothing: the program ends.
+# cases: once view gone
 # seconds: 30
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -125,6 +126,11 @@ view)
     WEIR=$WEIR python3 "$SUPPORT/top.py" view "$MNT" "$WORK/second-mount" "$(status "$MNT" pid)" "$WORK" "$picture"
     [ -s "$picture" ] || fail "there is no picture"
     if is_mounted "$WORK/second-mount"; then fail "the second mount is still there"; fi
+    umount_weir "$MNT"
+    ;;
+gone)
+    mount_weir "$SRC" "$MNT"
+    WEIR=$WEIR timeout -s KILL 200 python3 "$SUPPORT/top.py" gone "$MNT"
     umount_weir "$MNT"
     ;;
 esac

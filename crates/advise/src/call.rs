@@ -7,6 +7,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The most that a call reads or writes, bytes (read(2)).
+pub const TRANSFER_MAX: u64 = 0x7fff_f000;
+
 /// A path of the trace's [`Paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u32);
@@ -208,23 +211,33 @@ impl fmt::Display for Group {
     }
 }
 
-/// Paths, each once. Absolute ones are clean: no `.`, no `..`, no doubled slash.
+/// Paths, each once. Absolute ones are clean: no `.`, no `..`, no doubled slash. Others are names such as `pipe:[3]`.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
     all: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, PathId>,
+    bytes: u64,
 }
 
 impl Paths {
-    /// The number of a path.
+    /// The number of a path, which is made clean: every path of every trace comes through here.
     pub fn intern(&mut self, path: &[u8]) -> PathId {
         if let Some(number) = self.numbers.get(path) {
             return *number;
         }
+        if path.starts_with(b"/") && !is_clean(path) {
+            return self.intern(&absolute(b"/", path));
+        }
         let number = PathId(self.all.len() as u32);
         self.all.push(path.to_vec());
         self.numbers.insert(path.to_vec(), number);
+        self.bytes += path.len() as u64;
         number
+    }
+
+    /// Bytes of all paths.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The path with that number.
@@ -269,6 +282,12 @@ pub fn absolute(base: &[u8], path: &[u8]) -> Vec<u8> {
     if clean.is_empty() { b"/".to_vec() } else { clean }
 }
 
+/// Whether an absolute path is what [`absolute`] makes of it.
+fn is_clean(path: &[u8]) -> bool {
+    let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+    path == b"/" || path[1..].split(|byte| *byte == b'/').all(is_name)
+}
+
 /// Whether a clean path is a directory or below it.
 pub fn is_below(path: &[u8], directory: &[u8]) -> bool {
     directory == b"/"
@@ -286,6 +305,23 @@ mod tests {
         assert_eq!(absolute(b"/", b"."), b"/");
         assert!(is_below(b"/a/b", b"/a") && is_below(b"/a", b"/a") && is_below(b"/a", b"/"));
         assert!(!is_below(b"/ab", b"/a"));
+    }
+
+    #[test]
+    fn no_path_leads_out_of_where_it_seems_to_be() {
+        let mut paths = Paths::default();
+        for (path, clean) in [
+            (&b"/d/../../etc/x"[..], &b"/etc/x"[..]),
+            (b"/d//etc/x", b"/d/etc/x"),
+            (b"/d/./x/", b"/d/x"),
+            (b"//", b"/"),
+            (b"/d/..x", b"/d/..x"),
+            (b"pipe:[3]", b"pipe:[3]"),
+        ] {
+            let number = paths.intern(path);
+            assert_eq!(paths.get(number), clean, "{}", path.escape_ascii());
+        }
+        assert_eq!(paths.intern(b"/d/x/"), paths.intern(b"/d/x"));
     }
 
     #[test]

@@ -90,7 +90,8 @@ pub(crate) struct Series {
 
 /// Lines over named places, from zero up.
 pub(crate) fn lines(title: &str, places: &[String], series: &[Series], axis: &str) -> String {
-    let (left, right, top, bottom, height) = (70.0, 20.0, 34.0, 46.0, 280.0);
+    // At the right there is half of the last place's name.
+    let (left, right, top, bottom, height) = (70.0, 40.0, 34.0, 46.0, 280.0);
     let most =
         series.iter().flat_map(|one| &one.values).fold(1.0_f64, |most, value| most.max(*value));
     let most = rounded_up(most);
@@ -180,6 +181,6 @@ mod tests {
         assert_eq!((rounded_up(7.0), rounded_up(1234.0), rounded_up(0.0)), (8.0, 2000.0, 1.0));
         let one = Series { class: "w", name: "writes".into(), values: vec![0.0, 7.0] };
         let svg = lines("t", &["a".into(), "b".into()], &[one], "memory");
-        assert!(svg.contains("70.0,234.0 700.0,59.0"), "{svg}");
+        assert!(svg.contains("70.0,234.0 680.0,59.0"), "{svg}");
     }
 }

@@ -83,9 +83,12 @@ pub struct Recorder {
     pub added_us: f64,
     /// What it adds to the time between two calls, microseconds.
     pub gap_us: f64,
-    /// A call that takes longer has waited for the disk, microseconds.
+    /// A call that takes longer, and longer than copying what it moves, has waited for the disk, microseconds.
     pub waits_from_us: f64,
 }
+
+/// What copying takes between the page cache and memory that the program has just got.
+const COPY_US_PER_BYTE: f64 = 0.001;
 
 impl Recorder {
     /// A call's own time.
@@ -93,9 +96,10 @@ impl Recorder {
         event.took_us.map_or(0.0, |took| (took as f64 - self.added_us).max(0.0))
     }
 
-    /// Whether it took as long as the disk takes.
+    /// Whether it took as long as the disk takes. Of calls that move data.
     pub fn waited(&self, event: &Event) -> bool {
-        event.took_us.is_some() && self.own_us(event) >= self.waits_from_us
+        let copying_us = event.length as f64 * COPY_US_PER_BYTE;
+        event.took_us.is_some() && self.own_us(event) >= self.waits_from_us + copying_us
     }
 }
 
@@ -238,6 +242,16 @@ mod tests {
         let survey = Survey::new(events, paths, &|_| Before::There(1 << 20));
         let recorder = Recorder { added_us: 10.0, waits_from_us: 50.0, ..Recorder::default() };
         analyse(events, paths, &survey, b"/d", recorder)
+    }
+
+    #[test]
+    fn copying_is_not_waiting() {
+        let recorder = Recorder { added_us: 30.0, waits_from_us: 40.0, ..Recorder::default() };
+        let read =
+            |length, took| Event { length, took_us: Some(took), ..Event::new(0, 1, What::Read) };
+        assert!(recorder.waited(&read(4096, 80)) && !recorder.waited(&read(4096, 70)));
+        // 1 MiB that is in memory, and from a disk of 600 MB/s.
+        assert!(!recorder.waited(&read(1 << 20, 1000)) && recorder.waited(&read(1 << 20, 1700)));
     }
 
     fn on(what: What, path: crate::call::PathId, offset: u64, length: u64) -> Event {

@@ -322,10 +322,13 @@ mod tests {
     use crate::footprint::Footprint;
     use crate::prediction::{Basis, Disk, Way, predict};
 
-    #[test]
-    fn a_page_is_whole_escaped_and_from_nowhere_else() {
-        let prediction = predict(&Basis { wall_us: 1e6, ..Basis::default() }, Way::Mount, None);
-        let report = Report {
+    fn verdict(way: Way) -> Verdict {
+        let basis = Basis { wall_us: 1e6, ..Basis::default() };
+        Verdict::new(predict(&basis, way, None), "/a", "x")
+    }
+
+    fn report() -> Report {
+        Report {
             weir_version: "0".into(),
             subject: "<script>alert(1)</script>".into(),
             exit_status: Some(0),
@@ -343,11 +346,32 @@ mod tests {
             costs: Vec::new(),
             recorder_share: 0.0,
             user_us: 0.0,
-            verdicts: vec![Verdict::new(prediction, "/a", "x")],
+            verdicts: vec![verdict(Way::Mount)],
             untried: vec![("weir run".into(), "<b>".into())],
             notes: vec!["<i>".into()],
+        }
+    }
+
+    #[test]
+    fn a_way_that_could_not_be_tried_is_not_proposed() {
+        let helpful = |way, ratio| {
+            let mut verdict = verdict(way);
+            verdict.answer = Answer::Yes;
+            verdict.prediction.ratio = ratio;
+            verdict
         };
-        let page = html(&report);
+        let mut report = report();
+        report.verdicts = vec![helpful(Way::Run, 2.0), helpful(Way::Session, 3.0)];
+        report.untried = vec![(Way::Session.to_string(), "no file handles".into())];
+        assert_eq!(best(&report).map(|best| best.prediction.way), Some(Way::Run));
+        // Nothing was tried: all are estimates.
+        report.untried.push((Way::Run.to_string(), "--no-probe".into()));
+        assert_eq!(best(&report).map(|best| best.prediction.way), Some(Way::Session));
+    }
+
+    #[test]
+    fn a_page_is_whole_escaped_and_from_nowhere_else() {
+        let page = html(&report());
         assert!(is_page(page.as_bytes()) && !is_page(b"<!doctype html><p>mine"));
         assert!(page.ends_with("</main></body></html>\n"));
         for foreign in ["<script", "<b>", "<i>", "http:", "https:", "url(", "src=", "a&b"] {

@@ -3,8 +3,8 @@
 //! A plan is a piece of the trace, from its beginning, as far as the bounds reach. Its paths are those below the directory
 //! that the advice is about. What the calls wrote is not known: other bytes of the same length are written.
 //!
-//! Invariants: no path of a plan is absolute or has `..`; a plan stays within its bounds; a handle is closed after its last
-//! use.
+//! Invariants: each path of a plan is `.` or names alone, no `..` and no root ([`Plan::check`]); a plan stays within its
+//! bounds; a handle is closed after its last use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -21,23 +21,30 @@ use crate::trace::Trace;
 const THINK_MAX_US: f64 = 300.0;
 /// What a mapping of a file is taken to read.
 const MAPPED_BYTES: u64 = 64 << 10;
-/// Pages of one call that are prepared.
-const PAGES_MAX: u64 = 1 << 16;
+/// Most that one call transfers, bytes: longer ones are done with this length.
+const STEP_BYTES_MAX: u64 = 16 << 20;
+/// The longest path, bytes, and its names: one of more is left out.
+const PATH_BYTES_MAX: usize = 3000;
+const PATH_NAMES_MAX: usize = 64;
+/// The longest name, bytes.
+const NAME_BYTES_MAX: usize = 255;
 
 /// What a plan may ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Calls.
     pub steps: usize,
-    /// Bytes read and written.
+    /// Bytes read, written and allocated.
     pub bytes: u64,
     /// Bytes of files that are prepared.
     pub prepared: u64,
+    /// Directories that are prepared.
+    pub directories: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { steps: 20_000, bytes: 64 << 20, prepared: 32 << 20 }
+        Bounds { steps: 20_000, bytes: 128 << 20, prepared: 32 << 20, directories: 4096 }
     }
 }
 
@@ -105,9 +112,11 @@ impl Plan {
         let (mut walk, mut classifier) = (Walk::new(survey), Classifier::default());
         let mut bytes = 0_u64;
         for event in &trace.events {
+            let moves = if making.takes(event) { moved(event) } else { 0 };
             if making.steps.len() >= bounds.steps
-                || bytes > bounds.bytes
-                || making.touched_bytes() > bounds.prepared
+                || bytes + moves > bounds.bytes
+                || making.touched_bytes() + moves > bounds.prepared
+                || making.above.len() >= bounds.directories
             {
                 break;
             }
@@ -122,13 +131,50 @@ impl Plan {
             }
             if !matches!(event.what, What::SyncAll | What::Start) && making.step(event, class, seen)
             {
-                let moved =
-                    if matches!(event.what, What::Read | What::Write) { event.length } else { 0 };
-                bytes = bytes.saturating_add(moved);
+                bytes += moves;
             }
         }
         making.finish()
     }
+
+    /// Whether each path stays below the directory in which the plan is done.
+    ///
+    /// # Errors
+    /// The first path that does not.
+    pub fn check(&self) -> Result<(), &str> {
+        let prepared = self.prepared.iter().map(|one| one.path.as_str());
+        let steps = self.steps.iter().filter(|step| step.what != What::Output);
+        let second = |what| matches!(what, What::Rename | What::Link);
+        let steps = steps.flat_map(|step| {
+            let to = second(step.what).then_some(step.to.as_str());
+            [Some(step.path.as_str()), to].into_iter().flatten()
+        });
+        match prepared.chain(steps).find(|path| !is_below_here(path)) {
+            Some(path) => Err(path),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bytes that a call transfers when it is done again, and at most so many of its file are prepared.
+fn moved(event: &Event) -> u64 {
+    match event.what {
+        What::Read | What::Write | What::Allocate => event.length.min(STEP_BYTES_MAX),
+        What::Map => MAPPED_BYTES,
+        _ => 0,
+    }
+}
+
+/// Whether a relative path is the directory itself, or names alone, and not too many.
+fn is_below_here(path: &str) -> bool {
+    let is_name = |part: &str| {
+        !matches!(part, "" | "." | "..") && part.len() <= NAME_BYTES_MAX && !part.contains('\0')
+    };
+    let mut parts = path.split('/');
+    path == "."
+        || (path.len() <= PATH_BYTES_MAX
+            && parts.clone().count() <= PATH_NAMES_MAX
+            && parts.all(is_name))
 }
 
 /// How often each class is called below `directory`, in the whole trace.
@@ -172,6 +218,8 @@ struct Making<'a> {
     touched: HashMap<FileId, BTreeSet<u64>>,
     waits: HashMap<FileId, (u64, u64)>,
     pages: u64,
+    /// Directories above the steps' paths.
+    above: HashSet<String>,
     /// When the last call ended, and what was done since the last step, microseconds.
     last_end_us: u64,
     thought_us: f64,
@@ -195,6 +243,7 @@ impl<'a> Making<'a> {
             touched: HashMap::new(),
             waits: HashMap::new(),
             pages: 0,
+            above: HashSet::new(),
             last_end_us: 0,
             thought_us: 0.0,
         }
@@ -215,8 +264,22 @@ impl<'a> Making<'a> {
         // Weir's own directory is not shown in mounts.
         let own = rest.split(|byte| *byte == b'/').next() == Some(b".weir");
         let text = std::str::from_utf8(rest).ok()?;
-        (!own && !text.contains('\0'))
-            .then(|| if text.is_empty() { ".".to_owned() } else { text.to_owned() })
+        let text = if text.is_empty() { "." } else { text };
+        (!own && is_below_here(text)).then(|| text.to_owned())
+    }
+
+    /// Whether a call is about what a plan can name.
+    fn takes(&self, event: &Event) -> bool {
+        event.path.is_some_and(|path| self.relative(path).is_some())
+    }
+
+    /// Notes the directories above a path.
+    fn climb(&mut self, path: &str) {
+        for (end, _) in path.rmatch_indices('/') {
+            if !self.above.insert(path[..end].to_owned()) {
+                break;
+            }
+        }
     }
 
     /// Takes the time before a call, which may become a step or not.
@@ -262,6 +325,8 @@ impl<'a> Making<'a> {
         if event.what == What::Lock && event.failed {
             return false;
         }
+        self.climb(&path);
+        self.climb(&to);
         let first_meeting = self.met.insert(path_id);
         if let Some(to) = event.to {
             self.met.insert(to);
@@ -272,8 +337,10 @@ impl<'a> Making<'a> {
             if first_meeting && initial.existed {
                 self.there.insert(path.clone(), file);
             }
-            let length =
-                if event.what == What::Map { size.min(MAPPED_BYTES) } else { event.length };
+            let length = match event.what {
+                What::Map => size.min(MAPPED_BYTES),
+                _ => event.length.min(STEP_BYTES_MAX),
+            };
             let transfers = matches!(event.what, What::Read | What::Write | What::Map);
             if transfers && length > 0 && initial.existed {
                 self.touch(event, file, offset..offset.saturating_add(length), initial.size);
@@ -281,6 +348,7 @@ impl<'a> Making<'a> {
         }
         let length = match event.what {
             What::Map => size.min(MAPPED_BYTES),
+            What::Read | What::Write | What::Allocate => event.length.min(STEP_BYTES_MAX),
             _ => event.length,
         };
         let think_us = self.think_us();
@@ -304,8 +372,7 @@ impl<'a> Making<'a> {
         let last = (bytes.end - 1).min(size.saturating_sub(1)) / PAGE;
         let mut first_use = false;
         if offset < size {
-            // Pages beyond are more than any plan prepares.
-            for page in offset / PAGE..=last.min(offset / PAGE + PAGES_MAX) {
+            for page in offset / PAGE..=last {
                 if touched.insert(page) {
                     self.pages += 1;
                     first_use = true;
@@ -505,6 +572,59 @@ mod tests {
         let bounds = Bounds { steps: 10, ..Bounds::default() };
         assert_eq!(planned(&trace(&calls), bounds).steps.len(), 10);
         let bounds = Bounds { bytes: 5000, ..Bounds::default() };
-        assert_eq!(planned(&trace(&calls), bounds).steps.len(), 6);
+        assert_eq!(planned(&trace(&calls), bounds).steps.len(), 5);
+    }
+
+    #[test]
+    fn what_one_call_asks_for_is_bounded() {
+        for what in [What::Write, What::Read, What::Allocate] {
+            let calls = vec![(what, &b"/d/f"[..], 0, u64::MAX, 0); 100];
+            let plan = planned(&trace(&calls), Bounds::default());
+            let moved: u64 = plan.steps.iter().map(|step| step.length).sum();
+            assert!(!plan.steps.is_empty() && moved <= 128 << 20, "{what:?}: {moved}");
+            let prepared: u64 = plan
+                .prepared
+                .iter()
+                .flat_map(|one| one.data.iter().map(|(begin, end)| end - begin))
+                .sum();
+            assert!(prepared <= 32 << 20, "{what:?}: {prepared}");
+        }
+    }
+
+    #[test]
+    fn directories_are_bounded() {
+        let paths: Vec<String> = (0..1000).map(|at| format!("/d/{at}/a/b/c/d/e/f/x")).collect();
+        let calls: Vec<_> =
+            paths.iter().map(|path| (What::Stat, path.as_bytes(), 0, 0, 0)).collect();
+        let plan = planned(&trace(&calls), Bounds::default());
+        let directories = plan.prepared.iter().filter(|one| one.directory).count();
+        assert!((4000..4200).contains(&directories), "{directories}");
+    }
+
+    #[test]
+    fn no_path_of_a_plan_leads_out() {
+        let deep = format!("/d/{}x", "a/".repeat(100));
+        let long = format!("/d/{}", "a".repeat(256));
+        let calls = [
+            (What::Write, &b"/d/../../etc/passwd"[..], 0, 1, 0),
+            (What::Write, b"/d/../d2/x", 0, 1, 0),
+            (What::Unlink, b"/d//etc/x", 0, 0, 0),
+            (What::Unlink, b"/d/./y", 0, 0, 0),
+            (What::Unlink, b"/d/z\0", 0, 0, 0),
+            (What::Unlink, deep.as_bytes(), 0, 0, 0),
+            (What::Unlink, long.as_bytes(), 0, 0, 0),
+        ];
+        let plan = planned(&trace(&calls), Bounds::default());
+        let paths: Vec<_> = plan.steps.iter().map(|step| step.path.as_str()).collect();
+        assert_eq!(paths, ["etc/x", "y"]);
+        assert_eq!(plan.check(), Ok(()));
+        for path in ["..", "a/../b", "/etc", "a//b", "", "a/", "./a"] {
+            let mut other = plan.clone();
+            other.steps[1].path = path.to_owned();
+            assert_eq!(other.check(), Err(path));
+            let mut other = plan.clone();
+            (other.steps[1].what, other.steps[1].to) = (What::Rename, path.to_owned());
+            assert_eq!(other.check(), Err(path));
+        }
     }
 }

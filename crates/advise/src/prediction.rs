@@ -23,6 +23,12 @@ const IN_MEMORY_US: f64 = 2.0;
 /// A random read and a small synced write of a disk that was not tried, microseconds: a flash drive's.
 const READ_US: f64 = 100.0;
 const SYNC_US: f64 = 1000.0;
+/// Where recording took more of the time than this, what is between calls is known roughly; where it took more than the
+/// second, hardly.
+const RECORDER_SOME: f64 = 0.4;
+const RECORDER_MOST: f64 = 0.75;
+/// Calls that took so many times as long when they were done again, or when they were recorded, are not understood.
+const DIFFERS: f64 = 2.0;
 /// Fewer calls than these in the sample make a class's mean doubtful.
 const SAMPLE_MIN: u64 = 10;
 
@@ -237,19 +243,25 @@ pub fn predict(basis: &Basis, way: Way, costs: Option<&WayCosts>) -> Prediction 
             share * 100.0
         ));
     }
-    if basis.recorder_share > 0.6 {
-        let percent = basis.recorder_share * 100.0;
+    let percent = basis.recorder_share * 100.0;
+    if basis.recorder_share > RECORDER_MOST {
+        doubts.push(format!(
+            "recording took {percent:.0}% of the time; what is between calls is hardly known"
+        ));
+    } else if basis.recorder_share > RECORDER_SOME {
         doubts.push(format!(
             "recording took {percent:.0}% of the time; what is between calls is known roughly"
         ));
     }
+    doubts.extend(differs(basis, calls_direct, direct));
     if overlap < 0.8 {
         doubts.push(
             "calls of several processes overlap; how they delay each other is not modelled"
                 .to_owned(),
         );
     }
-    let confidence = match (costs.is_none(), doubts.len()) {
+    let guess = costs.is_none() || basis.recorder_share > RECORDER_MOST;
+    let confidence = match (guess, doubts.len()) {
         (true, _) | (_, 3..) => Confidence::Low,
         (_, 0) => Confidence::High,
         _ => Confidence::Medium,
@@ -263,6 +275,20 @@ pub fn predict(basis: &Basis, way: Way, costs: Option<&WayCosts>) -> Prediction 
         confidence,
         doubts,
     }
+}
+
+/// Whether calls took much longer, or less, when the piece was done again than when they were recorded.
+fn differs(basis: &Basis, calls_us: f64, direct_us: f64) -> Option<String> {
+    let observed = basis.observed_us.filter(|_| basis.direct.is_some())?;
+    let (least, most) = (calls_us.min(observed), calls_us.max(observed));
+    let matters = most - least > direct_us / 4.0;
+    (matters && most > least * DIFFERS).then(|| {
+        format!(
+            "its calls took {:.1} ms when they were recorded, and would take {:.1} ms by those that were done again",
+            observed / 1e3,
+            calls_us / 1e3
+        )
+    })
 }
 
 #[cfg(test)]
@@ -319,6 +345,28 @@ mod tests {
         assert!(found.weir_us > 1_100_000.0, "{}", found.weir_us);
         assert_eq!(found.confidence, Confidence::Medium);
         assert_eq!(predict(&basis, Way::Run, None).confidence, Confidence::Low);
+    }
+
+    #[test]
+    fn what_the_recorder_hides_is_doubted() {
+        let costs = WayCosts {
+            measured: measured(&[
+                (Class::WritePartialFirst, 1000, 10.0),
+                (Class::OpenFound, 10, 50.0),
+            ]),
+            ..WayCosts::default()
+        };
+        for (share, wanted) in
+            [(0.3, Confidence::High), (0.5, Confidence::Medium), (0.89, Confidence::Low)]
+        {
+            let basis = Basis { recorder_share: share, user_us: 1_000_000.0, ..basis() };
+            assert_eq!(predict(&basis, Way::Mount, Some(&costs)).confidence, wanted, "{share}");
+        }
+        // Done again, its calls take one second; recorded, they took a fifth of it.
+        let basis = Basis { observed_us: Some(200_000.0), ..basis() };
+        let found = predict(&basis, Way::Mount, Some(&costs));
+        assert_eq!(found.confidence, Confidence::Medium);
+        assert!(found.doubts[0].contains("done again"), "{:?}", found.doubts);
     }
 
     #[test]

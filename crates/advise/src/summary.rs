@@ -107,9 +107,15 @@ fn total(report: &Report) -> u64 {
     report.footprint.groups.values().map(|tally| tally.calls).sum()
 }
 
-/// The way that helps most, if one does.
+/// The way that helps most, if one does. A way that could not be tried may not work, if another could be.
 pub fn best(report: &Report) -> Option<&crate::verdict::Verdict> {
+    let is_tried = |verdict: &&crate::verdict::Verdict| {
+        let way = verdict.prediction.way.to_string();
+        report.untried.len() == report.verdicts.len()
+            || report.untried.iter().all(|(untried, _)| *untried != way)
+    };
     let helpful =
         report.verdicts.iter().filter(|verdict| verdict.answer == crate::verdict::Answer::Yes);
+    let helpful = helpful.filter(is_tried);
     helpful.max_by(|one, other| one.prediction.ratio.total_cmp(&other.prediction.ratio))
 }

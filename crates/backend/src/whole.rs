@@ -5,14 +5,27 @@
 //! failed since it began, whichever request the error was reported to.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags, openat, syncfs};
+use rustix::fs::{Mode, OFlags, fstatfs, fsync, openat, syncfs};
 use weir_engine::ErrorKind;
 
 use crate::error::error_kind;
+
+/// The type of FUSE file systems (statfs(2)).
+const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+
+/// Makes everything durable on the file system of an open directory. syncfs(2) does not reach the server of a FUSE file system; a sync
+/// of the directory does, and where Weir serves a bucket that brings everything below it there.
+///
+/// # Errors
+/// Those of syncfs(2) and fsync(2).
+pub(crate) fn sync_file_system(directory: impl AsFd) -> rustix::io::Result<()> {
+    syncfs(&directory)?;
+    if fstatfs(&directory)?.f_type == FUSE_SUPER_MAGIC { fsync(&directory) } else { Ok(()) }
+}
 
 /// A new open file description of a directory.
 ///
@@ -52,7 +65,7 @@ impl WholeSync {
     /// returned `failures`.
     pub fn sync(&self, failures: u64, failed: impl FnOnce(ErrorKind)) -> Result<(), ErrorKind> {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(errno) = syncfs(&*directory) {
+        if let Err(errno) = sync_file_system(&*directory) {
             let kind = error_kind(&errno.into());
             failed(kind);
             self.failures.fetch_add(1, Ordering::SeqCst);

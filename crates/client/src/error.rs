@@ -120,7 +120,7 @@ impl From<ControlError> for Error {
                 Error::Unreachable { mount_point, reason: "its control socket is gone".to_owned() }
             }
             ControlError::Denied { path, owner } => Error::Denied { mount_point: path, owner },
-            ControlError::Impostor { path, .. } => {
+            ControlError::Impostor { path, .. } | ControlError::Exposed { path, .. } => {
                 Error::NotUnderstood { mount_point: path, reason }
             }
             ControlError::Conversation { path, error } => match error.kind() {

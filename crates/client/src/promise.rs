@@ -210,10 +210,12 @@ fn open_if_of(path: &Path, number: [u8; 16]) -> Result<File, Errno> {
         .custom_flags(OFlags::DIRECTORY.bits() as i32)
         .open(path)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    if order::mount_number(directory.as_fd())? != number {
-        return Err(Errno::NODEV);
+    match order::mount_number(directory.as_fd()) {
+        Ok(found) if found == number => Ok(directory),
+        // Another file system has its place, or the number of its device.
+        Ok(_) | Err(Errno::NOTTY | Errno::OPNOTSUPP) => Err(Errno::NODEV),
+        Err(errno) => Err(errno),
     }
-    Ok(directory)
 }
 
 #[cfg(test)]
@@ -255,6 +257,12 @@ mod tests {
         promise.mount.lock().durable = 9;
         assert!(matches!(promise.wait(), Err(Error::Ended { .. })));
         assert!(promise.clone().wait().is_err());
+    }
+
+    #[test]
+    fn a_directory_of_another_file_system_is_not_of_the_mount() {
+        assert_eq!(open_if_of(Path::new("/"), [7; 16]).unwrap_err(), Errno::NODEV);
+        assert_eq!(open_if_of(Path::new("/proc"), [7; 16]).unwrap_err(), Errno::NODEV);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct Status {
     pub version: String,
     /// The daemon's process.
     pub process: u32,
-    /// SOURCE; bytes that are not UTF-8 are replaced.
+    /// SOURCE; bytes that are not UTF-8 are written as `\xff`.
     pub source: PathBuf,
     /// MOUNTPOINT, likewise.
     pub mount_point: PathBuf,

@@ -1,4 +1,10 @@
 //! The clients' end of the control socket: finds the daemon of a path, and asks it.
+//!
+//! Invariants:
+//! - a socket is looked for only in a directory that its user alone can enter, and nothing is sent to a listener, or believed of
+//!   it, before the kernel has said that its user is the mount's or root;
+//! - connecting has a deadline, and so has each question but those whose answer may take as long as it takes. A peer's answer has
+//!   a bound ([`protocol`]).
 
 use std::collections::HashSet;
 use std::io;
@@ -10,11 +16,17 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::PidfdFlags;
+use serde::de::DeserializeOwned;
 
-use super::place;
+use super::conversation::{Deadline, Within, connect_within};
+use super::place::{self, Trust};
 use super::protocol::{self, Reply, Request, Status};
 use crate::mounts::{self, Device, Mount, MountTable};
 use crate::namespaces;
+
+/// How long a daemon may take to be connected to, and to take a request. A stopped one lets the kernel take connections until its queue
+/// is full.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a daemon may take to send its status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,6 +88,16 @@ pub enum ControlError {
         /// The user of that process.
         uid: u32,
     },
+    /// The daemon's directory is not one that only its user can enter.
+    #[error("the control socket of {} is not used: {} {why}", path.display(), directory.display())]
+    Exposed {
+        /// The mount point.
+        path: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// The conversation failed.
     #[error("the daemon of {} did not answer: {error}", path.display())]
     Conversation {
@@ -106,8 +128,10 @@ pub fn find(path: &Path) -> Result<Mount, ControlError> {
         .ok_or_else(|| ControlError::NotMounted(path.to_owned()))
 }
 
+/// Whether a daemon whose mount is gone says that it was at `path`, or of it.
 fn is_of(mount: &Mount, path: &Path) -> bool {
-    mount.mount_point == path || mount.source == path
+    let text = mounts::shown(path);
+    [&mount.mount_point, &mount.source].into_iter().any(|of| mounts::shown(of) == text)
 }
 
 /// Mounts of this user that are gone, in every mount namespace, and whose daemons still bring things home; with their status.
@@ -118,13 +142,13 @@ pub fn unmounted(table: &MountTable) -> Vec<(Mount, Status)> {
 /// As [`unmounted`]. These processes are known to serve mounts that are there, and are not asked.
 pub fn unmounted_but(table: &MountTable, serving: &HashSet<u32>) -> Vec<(Mount, Status)> {
     let uid = rustix::process::geteuid().as_raw();
-    let sockets = place::candidates(uid).into_iter().filter_map(|directory| {
-        Some(std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()))
-    });
-    let gone = sockets.flatten().filter_map(|socket| {
+    let gone = own_sockets().into_iter().filter_map(|socket| {
         let pid = place::process(&socket).filter(|pid| !serving.contains(pid))?;
-        let status = ask_for_status(&UnixStream::connect(&socket).ok()?)?;
-        let is_it = |mount: &Mount| mount.is_weir() && mount.source == Path::new(&status.source);
+        let deadline = Deadline::within(PROGRESS_TIMEOUT);
+        let (connection, _) = connect_to_own(&socket, deadline)?;
+        let status = ask_for_status(&connection, deadline)?;
+        let is_it =
+            |mount: &Mount| mount.is_weir() && mounts::shown(&mount.source) == status.source;
         if table.iter().any(is_it) || !namespaces::holders_where(is_it).is_empty() {
             return None;
         }
@@ -145,23 +169,35 @@ pub fn unmounted_but(table: &MountTable, serving: &HashSet<u32>) -> Vec<(Mount, 
 
 /// The status of process `pid`, if it is a daemon of this user and answers.
 pub fn status_of_process(pid: u32) -> Option<Status> {
-    let own = rustix::process::geteuid();
-    let sockets = place::candidates(own.as_raw()).into_iter().filter_map(|directory| {
-        Some(std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()))
-    });
-    let connection = sockets.flatten().find_map(|path| {
-        let connection = UnixStream::connect(path).ok()?;
-        let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
-        (peer.pid.as_raw_nonzero().get().unsigned_abs() == pid).then_some(connection)
+    let deadline = Deadline::within(PROGRESS_TIMEOUT);
+    let connection = own_sockets().into_iter().find_map(|path| {
+        let (connection, peer) = connect_to_own(&path, deadline)?;
+        (peer == pid).then_some(connection)
     })?;
-    ask_for_status(&connection)
+    ask_for_status(&connection, deadline)
+}
+
+/// The sockets in this user's directories, as far as nobody else can have put them there.
+fn own_sockets() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let directories = place::candidates(uid).into_iter();
+    let trusted = directories.filter(|directory| place::trust(directory, uid) == Trust::Trusted);
+    let entries = trusted.filter_map(|directory| std::fs::read_dir(directory).ok()).flatten();
+    entries.flatten().map(|entry| entry.path()).collect()
+}
+
+/// A connection to a daemon of this user or root, and its process.
+fn connect_to_own(socket: &Path, deadline: Deadline) -> Option<(UnixStream, u32)> {
+    let connection = connect_within(socket, deadline).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&connection).ok()?;
+    let is_believed = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
+    is_believed.then(|| (connection, peer.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
 /// The status of a daemon that answers soon.
-fn ask_for_status(connection: &UnixStream) -> Option<Status> {
-    connection.set_read_timeout(Some(PROGRESS_TIMEOUT)).ok()?;
-    protocol::send(connection, &Request::Status).ok()?;
-    match protocol::receive(connection).ok()? {
+fn ask_for_status(connection: &UnixStream, deadline: Deadline) -> Option<Status> {
+    protocol::send(Within::new(connection, deadline), &Request::Status).ok()?;
+    match protocol::receive(Within::new(connection, deadline)).ok()? {
         Reply::Status { status } => Some(*status),
         _ => None,
     }
@@ -179,7 +215,12 @@ pub struct Daemon {
 impl Daemon {
     /// Connects to the daemon that serves `mount`.
     pub fn connect(mount: &Mount) -> Result<Daemon, ControlError> {
-        Daemon::connect_or(mount, |point| matches!(rustix::fs::stat(point), Err(Errno::NOTCONN)))
+        // Another user's daemon may keep whoever looks at its mount waiting for ever.
+        let own = rustix::process::geteuid().as_raw();
+        let is_safe = mount.owner().is_none_or(|owner| owner == 0 || owner == own);
+        Daemon::connect_or(mount, |point| {
+            is_safe && matches!(rustix::fs::stat(point), Err(Errno::NOTCONN))
+        })
     }
 
     /// As [`Daemon::connect`], without a look at the mount itself, which waits for its daemon.
@@ -198,10 +239,27 @@ impl Daemon {
         let name = mount.former_of.map_or_else(by_device, place::process_name);
         let mut denied = false;
         let mut abandoned = false;
+        let mut exposed = None;
+        let deadline = Deadline::within(CONNECT_TIMEOUT);
         for directory in place::candidates(owner) {
-            match UnixStream::connect(directory.join(&name)) {
+            match place::trust(&directory, owner) {
+                Trust::Trusted => {}
+                Trust::Missing => continue,
+                Trust::Denied => {
+                    denied = true;
+                    continue;
+                }
+                Trust::Exposed(why) => {
+                    exposed = Some((directory, why));
+                    continue;
+                }
+            }
+            match connect_within(&directory.join(&name), deadline) {
                 Ok(connection) => return Daemon::believe(connection, owner, mount),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = true,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Err(ControlError::Conversation { path: path(), error });
+                }
                 Err(error) => abandoned |= error.kind() == io::ErrorKind::ConnectionRefused,
             }
         }
@@ -213,7 +271,10 @@ impl Daemon {
         if abandoned || is_dead(&mount.mount_point) {
             return Err(ControlError::Dead(path()));
         }
-        Err(ControlError::Unreachable(path()))
+        Err(match exposed {
+            Some((directory, why)) => ControlError::Exposed { path: path(), directory, why },
+            None => ControlError::Unreachable(path()),
+        })
     }
 
     /// Checks the listener's user, and opens a pidfd to wait for the end of its process.
@@ -248,11 +309,7 @@ impl Daemon {
 
     /// Asks for the status. The answer is the message as it was sent, with what this version does not know.
     pub fn ask_for_message(&self) -> Result<serde_json::Value, ControlError> {
-        self.connection
-            .set_read_timeout(Some(STATUS_TIMEOUT))
-            .and_then(|()| protocol::send(&self.connection, &Request::Status))
-            .and_then(|()| protocol::receive(&self.connection))
-            .map_err(|error| self.broken_off(error))
+        self.converse(&Request::Status, Some(STATUS_TIMEOUT))
     }
 
     /// Asks and waits for the answer: briefly for a status, otherwise until everything has been written
@@ -272,10 +329,20 @@ impl Daemon {
         request: &Request,
         timeout: Option<Duration>,
     ) -> Result<Reply, ControlError> {
-        self.connection
-            .set_read_timeout(timeout)
-            .and_then(|()| protocol::send(&self.connection, request))
-            .and_then(|()| protocol::receive(&self.connection))
+        self.converse(request, timeout)
+    }
+
+    /// Sends a request and receives the answer to it, within this time. Without one only the answer may take as long as it takes.
+    fn converse<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        timeout: Option<Duration>,
+    ) -> Result<T, ControlError> {
+        let of = &self.connection;
+        let to_send = Deadline::within(timeout.unwrap_or(CONNECT_TIMEOUT));
+        let to_receive = if timeout.is_some() { to_send } else { Deadline::NEVER };
+        protocol::send(Within::new(of, to_send), request)
+            .and_then(|()| protocol::receive(Within::new(of, to_receive)))
             .map_err(|error| self.broken_off(error))
     }
 
@@ -289,9 +356,10 @@ impl Daemon {
         every_write: bool,
         group: Option<String>,
     ) -> io::Result<(OwnedFd, OwnedFd)> {
-        self.connection.set_read_timeout(Some(BRIEF_TIMEOUT))?;
-        protocol::send(&self.connection, &Request::Session { every_write, group })?;
-        match protocol::receive_with(self.connection.as_fd())? {
+        let deadline = Deadline::within(BRIEF_TIMEOUT);
+        let request = Request::Session { every_write, group };
+        protocol::send(Within::new(&self.connection, deadline), &request)?;
+        match protocol::receive_with(self.connection.as_fd(), deadline)? {
             (Reply::Session, Some(memory)) => Ok((self.connection.into(), memory)),
             (Reply::Failed { message }, _) => Err(io::Error::other(message)),
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -303,9 +371,9 @@ impl Daemon {
     /// # Errors
     /// As above.
     pub fn join_session(self, group: String) -> io::Result<OwnedFd> {
-        self.connection.set_read_timeout(Some(BRIEF_TIMEOUT))?;
-        protocol::send(&self.connection, &Request::JoinSession { group })?;
-        match protocol::receive(&self.connection)? {
+        let deadline = Deadline::within(BRIEF_TIMEOUT);
+        protocol::send(Within::new(&self.connection, deadline), &Request::JoinSession { group })?;
+        match protocol::receive(Within::new(&self.connection, deadline))? {
             Reply::Done => Ok(self.connection.into()),
             Reply::Failed { message } => Err(io::Error::other(message)),
             _ => Err(io::ErrorKind::InvalidData.into()),

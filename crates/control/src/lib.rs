@@ -1,7 +1,7 @@
 //! How programs find a daemon and talk to it.
 //!
-//! [`client`] finds the mount of a path and asks its daemon, over the socket that [`place`] names, with the messages of [`protocol`]. [`mounts`]
-//! is the mount table, [`namespaces`] the mount tables of other processes. What is asked of the mount itself, by anybody who may use
+//! [`client`] finds the mount of a path and asks its daemon, over the socket that [`place`] names, with the messages of [`protocol`],
+//! within the time that [`conversation`] gives it. [`mounts`] is the mount table, [`namespaces`] the mount tables of other processes. What is asked of the mount itself, by anybody who may use
 //! a file, is in [`order`] and [`file_state`].
 //!
 //! Owns: the client's side, and all messages. Not the daemon's socket (`weir`), nor what programs other than `weir` may rely on
@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod client;
+pub mod conversation;
 pub mod file_state;
 pub mod mounts;
 pub mod namespaces;

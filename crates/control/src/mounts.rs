@@ -2,6 +2,7 @@
 //! system, so that a dead or stuck daemon cannot hang a command.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -162,6 +163,19 @@ pub fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
+/// A path as a text: a byte that is not UTF-8 is written `\xff`, so that different paths stay different.
+pub fn shown(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
 /// Makes a path absolute and lexically clean: no `.`, no `..`, no repeated or trailing slash.
 /// Symbolic links are not followed.
 pub fn absolute(path: &Path) -> io::Result<PathBuf> {
@@ -227,6 +241,15 @@ not a line
         assert_eq!(unescape(b"\\04"), OsString::from("\\04"));
         assert_eq!(unescape(b"\\999\\"), OsString::from("\\999\\"));
         assert_eq!(unescape(b"\\303\\251"), OsString::from("é"));
+    }
+
+    #[test]
+    fn different_paths_are_different_texts() {
+        let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+        assert_eq!(shown(Path::new("/a b/é")), "/a b/é");
+        assert_eq!(shown(&path(b"/m\xff/x")), "/m\\xff/x");
+        assert_eq!(shown(&path(b"/m\xc3")), "/m\\xc3");
+        assert_ne!(shown(&path(b"/m\xff")), shown(&path(b"/m\xfe")));
     }
 
     #[test]

@@ -60,15 +60,43 @@ fn prepare(directory: &Path, uid: u32) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Links are not followed: in /tmp anybody may have planted one.
-    let found = fs::symlink_metadata(directory)?;
+    match judge(&fs::symlink_metadata(directory)?, uid) {
+        Trust::Exposed(why) => Err(io::Error::other(why)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether what is in a directory is its user's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Nobody else can have put it there.
+    Trusted,
+    /// There is no such directory.
+    Missing,
+    /// This process may not look.
+    Denied,
+    /// Others can have put it there; the reason.
+    Exposed(&'static str),
+}
+
+/// Whether a directory, as one of [`candidates`], is `uid`'s alone.
+pub fn trust(directory: &Path, uid: u32) -> Trust {
+    match fs::symlink_metadata(directory) {
+        Ok(found) => judge(&found, uid),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Trust::Denied,
+        Err(_) => Trust::Missing,
+    }
+}
+
+/// Links are not followed: in /tmp anybody may have planted one.
+fn judge(found: &fs::Metadata, uid: u32) -> Trust {
     if !found.is_dir() || found.uid() != uid {
-        return Err(io::Error::other("it belongs to another user"));
+        Trust::Exposed("belongs to another user")
+    } else if found.mode() & 0o077 != 0 {
+        Trust::Exposed("can be entered by others: remove it, or change its mode to 700")
+    } else {
+        Trust::Trusted
     }
-    if found.mode() & 0o077 != 0 {
-        return Err(io::Error::other("others may enter it: remove it, or change its mode to 700"));
-    }
-    Ok(())
 }
 
 /// The name of a mount's socket.
@@ -114,11 +142,16 @@ mod tests {
         prepare(&directory, uid).unwrap();
         assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
         assert!(prepare(&directory, uid + 1).is_err());
+        assert_eq!(trust(&directory, uid), Trust::Trusted);
+        assert!(matches!(trust(&directory, uid + 1), Trust::Exposed(_)));
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(prepare(&directory, uid).is_err());
         let link = top.join("link");
-        symlink("/root", &link).unwrap();
+        symlink(&directory, &link).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(prepare(&link, uid).is_err());
+        assert!(matches!(trust(&link, uid), Trust::Exposed(_)));
+        assert_eq!(trust(&top.join("a"), uid), Trust::Missing);
         assert!(prepare(&top.join("a/b"), uid).is_err());
         fs::remove_dir_all(top).unwrap();
     }

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "daemon")]
 use weir_engine::Stats;
 
+use super::conversation::Deadline;
+
 /// Longest line; a longer one is refused.
 const LINE_BYTES_MAX: u64 = 256 << 10;
 
@@ -75,7 +77,7 @@ pub struct Status {
     pub weir_version: String,
     /// The daemon's process.
     pub pid: u32,
-    /// SOURCE; bytes that are not UTF-8 are replaced.
+    /// SOURCE; a byte that is not UTF-8 is written `\xff`, as [`crate::mounts::shown`] does.
     pub source: String,
     /// MOUNTPOINT, likewise.
     pub mountpoint: String,
@@ -536,14 +538,18 @@ pub fn send_with(
     if sent == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives one line, and the descriptor that came with it, if one did.
+/// Receives one line, and the descriptor that came with it, if one did, until the deadline.
 ///
 /// # Errors
-/// As for [`receive`].
-pub fn receive_with<T: DeserializeOwned>(from: BorrowedFd<'_>) -> io::Result<(T, Option<OwnedFd>)> {
+/// As for [`receive`]; or it took too long.
+pub fn receive_with<T: DeserializeOwned>(
+    from: BorrowedFd<'_>,
+    deadline: Deadline,
+) -> io::Result<(T, Option<OwnedFd>)> {
     let mut line = Vec::new();
     let mut received = None;
     while line.last() != Some(&b'\n') {
+        deadline.wait_to_read(from)?;
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -578,14 +584,14 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         send_with(here.as_fd(), &Reply::Session, file.as_fd()).unwrap();
         send(&here, &Reply::Done).unwrap();
-        let (reply, descriptor) = receive_with::<Reply>(there.as_fd()).unwrap();
+        let (reply, descriptor) = receive_with::<Reply>(there.as_fd(), Deadline::NEVER).unwrap();
         assert_eq!(reply, Reply::Session);
         assert!(descriptor.is_some());
-        let (reply, descriptor) = receive_with::<Reply>(there.as_fd()).unwrap();
+        let (reply, descriptor) = receive_with::<Reply>(there.as_fd(), Deadline::NEVER).unwrap();
         assert_eq!(reply, Reply::Done);
         assert!(descriptor.is_none());
         drop(here);
-        assert!(receive_with::<Reply>(there.as_fd()).is_err());
+        assert!(receive_with::<Reply>(there.as_fd(), Deadline::NEVER).is_err());
     }
 
     #[test]

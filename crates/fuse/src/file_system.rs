@@ -303,9 +303,12 @@ impl FileSystem {
             // The bits may have been set directly at home.
             inode.set_unprivileged(false);
             if state.seen.is_some() {
-                cached = self.check_cached(inode, home, &state)?;
+                cached = self.check_cached(inode, home, &mut state)?;
             }
-            state.seen = None;
+            state.seen_at_open = state.seen.take();
+        }
+        if write {
+            state.seen_at_open = None;
         }
         state.descriptions += 1;
         if inode.is_nameless()
@@ -321,13 +324,17 @@ impl FileSystem {
         &self,
         inode: &Inode,
         home: &HomeFile,
-        state: &OpenState,
+        state: &mut OpenState,
     ) -> Result<Cached, Errno> {
         let status = inode.status()?;
         if !was_changed_at_home(state, &status) {
             return Ok(Cached::Good);
         }
-        home.times().set_mtime(status.mtime, status.ctime);
+        state.seen = Some(seen(&status));
+        let behind = self.write_behind.as_ref();
+        if !behind.is_some_and(|behind| behind.sets_mtime(inode.node())) {
+            home.times().set_mtime(status.mtime, status.ctime);
+        }
         Ok(match self.shard.drop_clean(inode.node().file()) {
             Ok(true) => Cached::Dropped,
             _ => Cached::Stale,
@@ -376,9 +383,11 @@ impl FileSystem {
         }
         self.shard.forget_reserved_past_end(file);
         home.close_data();
-        // Home has said nothing yet of one that it does not have.
-        let status = inode.is_at_home().then(|| inode.status().ok()).flatten();
-        state.seen = status.map(|status| seen(&status));
+        state.seen = state.seen_at_open.take().or_else(|| {
+            // Home has said nothing yet of one that it does not have.
+            let status = inode.is_at_home().then(|| inode.status().ok()).flatten();
+            status.map(|status| seen(&status))
+        });
     }
 
     /// Tries again to close the data descriptors of a file that was dirty when it was closed.
@@ -391,12 +400,21 @@ impl FileSystem {
         }
     }
 
-    /// Notes the status at home of a closed file after Weir changed it there.
-    pub(crate) fn see_again(&self, inode: &Inode) {
+    /// Has a file's times set at home, and notes its status there again if it was the one noted: what somebody else has changed is still
+    /// found at the next open. No open compares them meanwhile.
+    pub(crate) fn set_times_with<T>(&self, inode: &Inode, set: impl FnOnce() -> T) -> T {
         let mut state = inode.open();
-        if state.seen.is_some() {
-            state.seen = inode.status().ok().map(|status| seen(&status));
+        let now = || inode.status().ok().map(|status| seen(&status));
+        let noted = state.seen.or(state.seen_at_open);
+        let is_as_noted = noted.is_some() && now() == noted;
+        let done = set();
+        if is_as_noted {
+            match state.seen {
+                Some(_) => state.seen = now(),
+                None => state.seen_at_open = now(),
+            }
         }
+        done
     }
 
     /// The kernel forgot `lookups` lookups of an inode.
@@ -472,7 +490,7 @@ impl FileSystem {
                 return;
             }
             inode.set_unsure();
-            state.seen = None;
+            (state.seen, state.seen_at_open) = (None, None);
             if let Some(home) = inode.file() {
                 // Restores the modification time at home.
                 home.close_data();

@@ -65,6 +65,9 @@ pub(crate) struct OpenState {
     pub(crate) closing: bool,
     /// Set while no program has the file open and it is clean.
     pub(crate) seen: Option<Seen>,
+    /// `seen` when it was opened, while nobody has had it open for writing since: a change at home until it is closed is one to be found at
+    /// the next open. RELEASE comes after close(2) has returned.
+    pub(crate) seen_at_open: Option<Seen>,
     /// The file lost its last name while it was not open, and its dirty data was dropped.
     pub(crate) discarded: bool,
 }

@@ -275,7 +275,7 @@ impl Sessions {
     /// All that was changed is durable, and no request comes any more.
     pub(crate) fn all_is_durable(&self) {
         for session in self.all() {
-            session.promises.set_durable(session.promises.made());
+            session.promises.end();
         }
     }
 

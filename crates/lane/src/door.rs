@@ -171,6 +171,45 @@ impl Page {
     }
 }
 
+/// File systems on which closing a file that was only read has no effect: their names in the mount table, and their `f_type` (statfs(2)).
+const PLAIN: [(&str, i64); 24] = [
+    ("ext4", 0xef53),
+    ("ext3", 0xef53),
+    ("ext2", 0xef53),
+    ("xfs", 0x5846_5342),
+    ("btrfs", 0x9123_683e),
+    ("bcachefs", 0xca45_1a4e),
+    ("f2fs", 0xf2f5_2010),
+    ("zfs", 0x2fc1_2fc1),
+    ("jfs", 0x3153_464a),
+    ("nilfs2", 0x3434),
+    ("ntfs3", 0x7366_746e),
+    ("hfsplus", 0x482b),
+    ("vfat", 0x4d44),
+    ("exfat", 0x2011_bab0),
+    ("udf", 0x1501_3346),
+    ("iso9660", 0x9660),
+    ("squashfs", 0x7371_7368),
+    ("erofs", 0xe0f5_e1e2),
+    ("overlay", 0x794c_7630),
+    ("tmpfs", 0x0102_1994),
+    ("devtmpfs", 0x0102_1994),
+    ("ramfs", 0x8584_58f6),
+    ("proc", 0x9fa0),
+    ("sysfs", 0x6265_6572),
+];
+
+/// Whether closing a description that was only read has no effect outside, by the `f_type` of its file system. Elsewhere it may end a message
+/// queue's notification or a namespace, or be told to a daemon (FUSE) or a server (NFS).
+pub fn hides_ends(file_system: i64) -> bool {
+    PLAIN.iter().any(|(_, known)| *known == file_system)
+}
+
+/// The same by the file system's name in the mount table (proc_pid_mountinfo(5)).
+pub fn hides_ends_on(name: &str) -> bool {
+    PLAIN.iter().any(|(known, _)| *known == name)
+}
+
 fn packed((major, minor): (u32, u32)) -> u64 {
     u64::from(major) << 32 | u64::from(minor)
 }

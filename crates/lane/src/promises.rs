@@ -72,6 +72,8 @@ struct Shared {
     opened_outside: AtomicU64,
     posts: PostOrder,
     commits: Commits,
+    /// Not zero: the mount has ended, and everything is durable. By the daemon.
+    ended: AtomicU64,
 }
 
 /// The counts of one session on one mount.
@@ -135,6 +137,17 @@ impl Promises {
     /// Whether members may have changed the mount since the daemon counts.
     pub fn has_changes(&self) -> bool {
         self.shared().changed.load(Ordering::SeqCst) != 0
+    }
+
+    /// The mount has ended, and everything is durable.
+    pub fn end(&self) {
+        self.set_durable(self.made());
+        self.shared().ended.store(1, Ordering::SeqCst);
+    }
+
+    /// Whether it has. A daemon that is gone without that has died.
+    pub fn has_ended(&self) -> bool {
+        self.shared().ended.load(Ordering::SeqCst) != 0
     }
 
     /// A process outside begins to wait for what was promised. Until [`Promises::end_wait`] nothing more is to be promised: it would have to wait for that, too.
@@ -241,5 +254,9 @@ mod tests {
         supervisor.set_durable(daemon.made());
         assert!(!member.is_pending());
         assert_eq!(daemon.made().total(), 4);
+        member.promise();
+        assert!(!supervisor.has_ended());
+        daemon.end();
+        assert!(supervisor.has_ended() && !supervisor.is_pending());
     }
 }

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use weir_lane::aio::{self, Request};
 use weir_lane::commits::Reason;
-use weir_lane::door::{ADDRESS, ASK, ASK_OUTSIDE, ASK_PAGE, CODE, MOUNTS_MAX, Page};
+use weir_lane::door::{self, ADDRESS, ASK, ASK_OUTSIDE, ASK_PAGE, CODE, MOUNTS_MAX, Page};
 use weir_lane::promises::{Promises, Side};
 use weir_lane::wire::{COMMIT, MESSAGE_BYTES};
 
@@ -179,7 +179,7 @@ impl Session {
 }
 
 /// Does something for which descriptors are opened, if nobody in this process can see them: there is one thread, and signals are held back.
-fn unobserved<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
+pub(crate) fn unobserved<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     let single = SINGLE_THREADED.load(Ordering::Relaxed);
     // SAFETY: the C library's variable, which stays.
     if single.is_null() || unsafe { single.read_volatile() } == 0 {
@@ -255,8 +255,10 @@ impl Session {
         // First: what it says is not older.
         let now = self.page.changes();
         let keeps = now < OUTSIDE;
-        let said = |what: u64| place.number() | (what + 1) << SAID_SHIFT;
-        let kept = &SAID[place.number() as usize % SAID.len()];
+        let ask = || sys::ask_supervisor(ASK, [ASK_OUTSIDE, fd as u64]);
+        let Some(number) = place.number() else { return ask() == Ok(0) };
+        let said = |what: u64| number | (what + 1) << SAID_SHIFT;
+        let kept = &SAID[number as usize % SAID.len()];
         let before = kept.load(Ordering::Relaxed);
         if before == said(OUTSIDE) {
             return false;
@@ -264,7 +266,7 @@ impl Session {
         if keeps && before == said(now) {
             return true;
         }
-        match sys::ask_supervisor(ASK, [ASK_OUTSIDE, fd as u64]) {
+        match ask() {
             Ok(0) => {
                 if keeps {
                     kept.store(said(now), Ordering::Relaxed);
@@ -292,7 +294,21 @@ pub(crate) unsafe extern "C" fn on_file(
 ) -> Option<isize> {
     let [a, b, c, d, e] = rest;
     // SAFETY: by this function's contract.
-    matches!(way(fd), Way::Door).then(|| unsafe { call(number, [fd as usize, a, b, c, d, e]) })
+    unsafe { into_file(number, fd, [fd as usize, a, b, c, d, e]) }
+}
+
+/// A call that changes the file of descriptor `fd`, which need not be its first argument. `None`: the caller makes the call by the C library.
+///
+/// # Safety
+/// As for the call.
+#[inline]
+pub(crate) unsafe extern "C" fn into_file(
+    number: c_long,
+    fd: c_int,
+    arguments: [usize; 6],
+) -> Option<isize> {
+    // SAFETY: by this function's contract.
+    matches!(way(fd), Way::Door).then(|| unsafe { call(number, arguments) })
 }
 
 /// pwritev(2) to a file, if it may be made by the door.
@@ -312,9 +328,7 @@ pub(crate) fn pwritev(fd: c_int, pieces: &[libc::iovec], at: u64) -> Option<sys:
 /// As for the call.
 #[inline]
 pub(crate) unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: usize) -> Written {
-    let piece = libc::iovec { iov_base: from.cast_mut(), iov_len: len };
-    let at = [fd as usize, (&raw const piece).addr(), 1, usize::MAX, usize::MAX];
-    // SAFETY: by this function's contract; the piece lives as long as the call.
+    // SAFETY: by this function's contract.
     unsafe {
         match way(fd) {
             // An empty datagram is sent by write(2) alone.
@@ -323,11 +337,41 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: usize
             Way::Door => {
                 Written::Done(call(libc::SYS_write, [fd as usize, from.addr(), len, 0, 0, 0]))
             }
-            Way::DoorWithoutWaiting => {
-                let [fd, pieces, count, low, high] = at;
-                let flags = libc::RWF_NOWAIT as usize;
-                begun(len, by_door(libc::SYS_pwritev2, [fd, pieces, count, low, high, flags]))
-            }
+            Way::DoorWithoutWaiting => write_without_waiting(fd, from, len),
+        }
+    }
+}
+
+/// write(2) of the bytes that can be written without waiting (RWF_NOWAIT).
+///
+/// # Safety
+/// As for the call.
+unsafe fn write_without_waiting(fd: c_int, from: *const c_void, len: usize) -> Written {
+    let piece = libc::iovec { iov_base: from.cast_mut(), iov_len: len };
+    let flags = libc::RWF_NOWAIT as usize;
+    let arguments = [fd as usize, (&raw const piece).addr(), 1, usize::MAX, usize::MAX, flags];
+    // SAFETY: by this function's contract; the piece lives as long as the call.
+    begun(len, unsafe { by_door(libc::SYS_pwritev2, arguments) })
+}
+
+/// Writes the buffer of a stream to a file, or to a pipe if it is at most PIPE_BUF bytes, which a pipe takes at once or not at all (pipe(7)). A larger buffer is left to
+/// the C library: if only a part were written here and a signal interrupted the C library's write of the rest, it would drop the rest.
+///
+/// # Safety
+/// As for write(2).
+pub(crate) unsafe extern "C" fn write_buffered(
+    fd: c_int,
+    from: *const c_void,
+    len: usize,
+) -> Written {
+    let arguments = [fd as usize, from.addr(), len, 0, 0, 0];
+    let is_atomic = || len <= libc::PIPE_BUF && sys::place(fd).is_ok_and(sys::Place::is_pipe);
+    // SAFETY: by this function's contract.
+    unsafe {
+        match way(fd) {
+            Way::Door => begun(len, by_door(libc::SYS_write, arguments)),
+            Way::DoorWithoutWaiting if is_atomic() => write_without_waiting(fd, from, len),
+            Way::Stopped | Way::DoorWithoutWaiting => Written::Begun(0),
         }
     }
 }
@@ -400,17 +444,48 @@ pub(crate) extern "C" fn close(fd: c_int) -> Option<c_int> {
     let is_unnoticed = match session.promised() {
         // Closing a socket may wait (SO_LINGER).
         Promised::Nothing => place.is_file() || place.is_pipe(),
-        Promised::On(index) => {
-            session.has(index, place)
-                && match place.is_directory() {
-                    true => has_no_locks(fd),
-                    false => session.hides_locks(index),
-                }
+        Promised::On(index) if session.has(index, place) => match place.is_directory() {
+            true => has_no_locks(fd),
+            false => session.hides_locks(index),
+        },
+        Promised::On(_) | Promised::More => {
+            place.is_file()
+                && (place.is_directory() || is_only_read(fd))
+                && hides_end(fd, place)
+                && nobody_has_locks(fd)
+                && has_no_locks(fd)
         }
-        Promised::More => false,
     };
     // SAFETY: the arguments are numbers.
     is_unnoticed.then(|| unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) as c_int })
+}
+
+/// close(2), where the filter sees it.
+pub(crate) fn close_stopped(fd: c_int) -> c_int {
+    // SAFETY: the arguments are numbers.
+    let closed = unsafe { sys::call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+    returned(closed.map_or_else(|Errno(errno)| -(errno as isize), |_| 0)) as c_int
+}
+
+/// Whether closing a description that was only read has no effect outside: its file system is a plain one, and the file keeps a name.
+fn hides_end(fd: c_int, place: sys::Place) -> bool {
+    !place.is_removed() && sys::file_system(fd).is_ok_and(door::hides_ends)
+}
+
+/// Whether a descriptor is open for reading alone: nobody is told that it is closed (IN_CLOSE_WRITE, inotify(7)).
+fn is_only_read(fd: c_int) -> bool {
+    sys::fcntl(fd, libc::F_GETFL, 0)
+        .is_ok_and(|flags| flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY)
+}
+
+/// Whether no process has a record lock on a file. A process gives back its own when it closes any descriptor of the file (fcntl_locking(2)). The query is for a lock
+/// of the open description, with which the process's own locks conflict as well.
+fn nobody_has_locks(fd: c_int) -> bool {
+    // SAFETY: of plain numbers, for which zero is a value: from the begin to the end.
+    let mut lock = unsafe { std::mem::zeroed::<libc::flock>() };
+    lock.l_type = libc::F_WRLCK as i16;
+    sys::fcntl(fd, libc::F_OFD_GETLK, (&raw mut lock).addr()).is_ok()
+        && lock.l_type == libc::F_UNLCK as i16
 }
 
 impl Session {

@@ -225,6 +225,10 @@ pub(crate) struct Place {
     inode: u64,
     /// As `st_mode`.
     mode: u32,
+    /// The device's major number is not 0: no pipe or socket but a FIFO.
+    has_major: bool,
+    /// It has no name any more.
+    is_removed: bool,
 }
 
 impl Place {
@@ -248,9 +252,15 @@ impl Place {
         self.mode & libc::S_IFMT == libc::S_IFIFO
     }
 
-    /// A number of 48 bits that no other pipe or socket has at the same time.
-    pub(crate) fn number(self) -> u64 {
-        (u64::from(self.minor) << 32 ^ self.inode) & ((1 << 48) - 1)
+    /// A number of 48 bits that no other pipe or socket has at the same time, if there is one.
+    pub(crate) fn number(self) -> Option<u64> {
+        let is_small = !self.has_major && self.minor < 1 << 16 && self.inode < 1 << 32;
+        is_small.then_some(u64::from(self.minor) << 32 | self.inode)
+    }
+
+    /// Whether it has no name any more: with its last description it is gone.
+    pub(crate) fn is_removed(self) -> bool {
+        self.is_removed
     }
 
     /// Whether it is a FIFO, a pipe or a socket.
@@ -269,7 +279,7 @@ pub(crate) fn place_at(at: c_int, path: *const libc::c_char, flags: c_int) -> Re
     let mut statx = MaybeUninit::<libc::statx>::uninit();
     let flags = flags | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
     const MOUNT: u32 = 0x4000;
-    let mask = libc::STATX_TYPE | libc::STATX_INO | MOUNT;
+    let mask = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_NLINK | MOUNT;
     plain!(libc::SYS_statx, at, path, flags, mask, statx.as_mut_ptr())?;
     // SAFETY: the kernel filled it.
     let statx = unsafe { statx.assume_init() };
@@ -278,6 +288,8 @@ pub(crate) fn place_at(at: c_int, path: *const libc::c_char, flags: c_int) -> Re
         minor: statx.stx_dev_minor,
         inode: statx.stx_ino,
         mode: u32::from(statx.stx_mode),
+        has_major: statx.stx_dev_major != 0,
+        is_removed: statx.stx_nlink == 0,
     })
 }
 
@@ -422,6 +434,21 @@ pub(crate) fn executable_page(address: usize, code: &[u8]) -> Result<()> {
         let _ = plain!(libc::SYS_munmap, mapped, BYTES);
     }
     written
+}
+
+/// Writes code over other code.
+///
+/// # Safety
+/// The bytes at `at` are mapped code. No thread or signal handler runs them during the call, and the new code is correct for every later caller.
+pub(crate) unsafe fn replace_code(at: *mut u8, code: &[u8]) -> Result<()> {
+    const BYTES: usize = 4096;
+    const READ: c_int = libc::PROT_READ | libc::PROT_EXEC;
+    let first = at.addr() / BYTES * BYTES;
+    let len = (at.addr() + code.len()).next_multiple_of(BYTES) - first;
+    plain!(libc::SYS_mprotect, first, len, READ | libc::PROT_WRITE)?;
+    // SAFETY: it may be written now; the rest is this function's contract.
+    unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), at, code.len()) };
+    plain!(libc::SYS_mprotect, first, len, READ).map(drop)
 }
 
 /// Holds back all signals of the thread that can be; gives back those that were held back before (rt_sigprocmask(2)).

@@ -13,7 +13,7 @@ use weir_lane::owner::Owner;
 use weir_lane::tally::Fallback;
 
 use crate::connection::{self, CLIENTS};
-use crate::{home, session, sys};
+use crate::{home, own_close, session, sys};
 
 struct Thread {
     /// Read and written by the thread alone, and not by a signal handler while `is_posting`.
@@ -108,9 +108,11 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     home::begin();
-    if session::begin() == session::Begun::WithoutDoor {
+    match session::begin() {
+        session::Begun::WithoutSession => {}
         // What it posted would have no place in the session's order.
-        connection::set_departed();
+        session::Begun::WithoutDoor => connection::set_departed(),
+        session::Begun::Member => own_close::take_over(),
     }
     make_key();
 }

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - a commit covers the promises that were counted when it began, and no others;
-//! - after a commit has failed no call goes on.
+//! - after a commit has failed no call goes on. The death of a daemon after which nothing was left to commit ends the session as well, within
+//!   [`LOOK`].
 //!
 //! While a promise is not durable, calls are judged, which takes time. When that was as long as a commit takes, there is one: so at most as
 //! much is spent on judging as on commits.
@@ -32,8 +33,19 @@ const INTERVAL: Duration = Duration::from_millis(4500);
 const LOOK: Duration = Duration::from_millis(500);
 /// What the first commit is expected to take.
 const COMMIT_TAKES: Duration = Duration::from_millis(20);
+/// How long to wait for the end of a daemon whose mount fails: it dies, or brings its data home first.
+const CUT_OFF: Duration = Duration::from_secs(10);
 /// What members do that wait for commits of their own.
 const BY_MEMBERS: &str = "writing or sending";
+
+/// Why no call of a session goes on.
+#[derive(Debug)]
+pub enum Failure {
+    /// What was promised cannot be made durable.
+    Commit(io::Error),
+    /// The daemon of a mount on which something was promised has died.
+    DaemonDied,
+}
 
 /// Promises that are not durable yet, and the calls that wait for them.
 pub(crate) struct Commits {
@@ -65,6 +77,8 @@ struct State {
     /// What a commit takes, by those that were.
     commit_takes: Duration,
     has_failed: bool,
+    /// A mount on which something was promised, and whose daemon has died.
+    dead: Option<Ordered>,
     counts: Counts,
 }
 
@@ -76,6 +90,21 @@ struct Joined {
     connection: Arc<OwnedFd>,
     /// How many promises of the daemon and of members are counted here.
     noticed: u64,
+}
+
+impl Joined {
+    /// The mount and its connection, if something was promised on it and it has not ended cleanly.
+    fn doubtful(&self) -> Option<(Ordered, Arc<OwnedFd>)> {
+        let is_doubtful = self.promises.made().total() > 0 && !self.promises.has_ended();
+        is_doubtful.then(|| (self.mount.clone(), Arc::clone(&self.connection)))
+    }
+
+    fn is_dead(&self) -> bool {
+        // In this order: the daemon says that it has ended before its connection closes.
+        self.promises.made().total() > 0
+            && has_hung_up(&self.connection)
+            && !self.promises.has_ended()
+    }
 }
 
 /// What members are given.
@@ -137,6 +166,15 @@ impl State {
                 self.door.page.remove(joined.mount.device);
             }
         }
+    }
+
+    /// The first mount found on which something was promised, and whose daemon has died.
+    fn dead(&mut self) -> Option<Ordered> {
+        if self.dead.is_none() {
+            let dead = self.joined.iter().find(|joined| joined.is_dead());
+            self.dead = dead.map(|joined| joined.mount.clone());
+        }
+        self.dead.clone()
     }
 
     fn joined(&self, mount: &Ordered) -> Option<&Joined> {
@@ -211,6 +249,7 @@ impl Commits {
             judging: Duration::ZERO,
             commit_takes: COMMIT_TAKES,
             has_failed: false,
+            dead: None,
             counts: Counts::default(),
         };
         Ok(Commits { state: Mutex::new(state), changed: Condvar::new(), progress: Condvar::new() })
@@ -247,6 +286,8 @@ impl Commits {
         let number = mount.number().unwrap_or(0);
         let number = if has_hung_up(&joined.connection) { 0 } else { number };
         let mut state = self.lock();
+        // A dead one that is replaced here would not be found any more.
+        state.dead();
         // The number of a mount that is gone is used again.
         let is_former = |joined: &mut Joined| joined.mount.device == mount.device;
         let former: Vec<_> = state.joined.extract_if(.., is_former).collect();
@@ -372,19 +413,34 @@ impl Commits {
             self.changed.notify_one();
             state = self.progress.wait(state).expect(NOT_POISONED);
         }
+        let doubtful: Vec<_> = state.joined.iter().filter_map(Joined::doubtful).collect();
+        drop(state);
+        wait_for_those_cut_off(doubtful);
+        let mut state = self.lock();
+        if state.dead().is_some() {
+            // The committing thread reports it.
+            self.changed.notify_one();
+            return false;
+        }
         !state.has_failed
     }
 
-    /// Commits whenever somebody waits, and every 5 s. Returns when a commit has failed, with the reason.
-    pub(crate) fn run(&self) -> (Ordered, io::Error) {
+    /// Commits whenever somebody waits, and every 5 s. Returns when no call may go on any more, with the mount and the reason.
+    pub(crate) fn run(&self) -> (Ordered, Failure) {
+        let failed = |mount, failure| {
+            self.lock().has_failed = true;
+            self.progress.notify_all();
+            (mount, failure)
+        };
         loop {
-            let Due { until, mounts, reason } = self.next();
+            let Due { until, mounts, reason } = match self.next() {
+                Ok(due) => due,
+                Err(mount) => return failed(mount, Failure::DaemonDied),
+            };
             let began = Instant::now();
             for mount in &mounts {
                 if let Err(error) = self.commit(mount, reason) {
-                    self.lock().has_failed = true;
-                    self.progress.notify_all();
-                    return (mount.clone(), error);
+                    return failed(mount.clone(), Failure::Commit(error));
                 }
             }
             if !mounts.is_empty() {
@@ -417,7 +473,10 @@ impl Commits {
     }
 
     /// Waits until a commit is due. It has no mounts if others have made all durable meanwhile.
-    fn next(&self) -> Due {
+    ///
+    /// # Errors
+    /// A mount on which something was promised, and whose daemon has died while nothing waited for a commit.
+    fn next(&self) -> Result<Due, Ordered> {
         let mut state = self.lock();
         loop {
             state.notice();
@@ -436,7 +495,10 @@ impl Commits {
                 };
                 state.judging = Duration::ZERO;
                 let mounts = state.mounts.iter().map(|(mount, _)| mount.clone()).collect();
-                return Due { until: state.promised, mounts, reason };
+                return Ok(Due { until: state.promised, mounts, reason });
+            }
+            if let Some(mount) = state.dead() {
+                return Err(mount);
             }
             // Members promise without a word.
             let until = left.map_or(LOOK, |left| left.min(LOOK));
@@ -476,8 +538,42 @@ impl Commits {
 
 /// Whether the other side has closed a connection.
 fn has_hung_up(connection: &OwnedFd) -> bool {
-    let mut events = [PollFd::new(connection, PollFlags::IN)];
-    rustix::event::poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+    wait_for_end(connection, Duration::ZERO)
+}
+
+/// Waits up to `at_most` until the other side has closed a connection; returns whether it has.
+fn wait_for_end(connection: &OwnedFd, at_most: Duration) -> bool {
+    let until = Instant::now() + at_most;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left =
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let mut events = [PollFd::new(connection, PollFlags::IN)];
+        match rustix::event::poll(&mut events, Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return polled.is_ok_and(|ready| ready > 0),
+        }
+    }
+}
+
+/// A daemon's mount fails before its connections end, when it dies: waits for the end of those whose mounts fail, [`CUT_OFF`] at most for all. A daemon that
+/// does not answer is not waited for longer.
+fn wait_for_those_cut_off(mounts: Vec<(Ordered, Arc<OwnedFd>)>) {
+    let until = Instant::now() + CUT_OFF;
+    let (asked, answers) = std::sync::mpsc::channel();
+    for (mount, connection) in mounts {
+        let asked = asked.clone();
+        // If no thread can be started, the committing thread finds the end of the connection later.
+        let _ = std::thread::Builder::new().name("asks".into()).spawn(move || {
+            if mount.is_cut_off() {
+                wait_for_end(&connection, CUT_OFF);
+            }
+            // Nobody waits any more.
+            let _ = asked.send(());
+        });
+    }
+    drop(asked);
+    while answers.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
 }
 
 const NOT_POISONED: &str = "no thread panics while it holds the lock";
@@ -495,13 +591,13 @@ mod tests {
         let commits = Commits::new().unwrap();
         commits.promise(vec![mount(1)]);
         commits.lock().is_wanted = true;
-        let Due { until, mounts, reason } = commits.next();
+        let Due { until, mounts, reason } = commits.next().unwrap();
         assert_eq!((until, mounts, reason), (1, vec![mount(1)], Reason::End));
         commits.promise(vec![mount(1), mount(2)]);
         assert_eq!(commits.promised(), [(0, 1), (0, 2)]);
         assert_eq!(commits.lock().note_durable(until).len(), 0);
         assert_eq!(commits.promised(), [(0, 1), (0, 2)]);
-        assert_eq!(commits.next().until, 2);
+        assert_eq!(commits.next().unwrap().until, 2);
         assert_eq!(commits.lock().note_durable(2).len(), 0);
         assert!(commits.promised().is_empty());
         assert!(!commits.lock().is_wanted);
@@ -544,12 +640,36 @@ mod tests {
         commits.promise(vec![mount(1)]);
         commits.judged(COMMIT_TAKES);
         let due = Due { until: 1, mounts: vec![mount(1)], reason: Reason::Judging };
-        assert_eq!(commits.next(), due);
+        assert_eq!(commits.next(), Ok(due));
         commits.judged(COMMIT_TAKES / 2);
         assert_eq!(commits.lock().note_durable(1).len(), 0);
         assert!(commits.promised().is_empty());
         // Begun anew with the next promise.
         assert_eq!(commits.lock().judging, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_daemon_that_dies_is_a_failure_if_something_was_promised_on_its_mount() {
+        for (is_promised, has_ended) in [(false, false), (true, true), (true, false)] {
+            let (daemon, memory) = Promises::create().unwrap();
+            let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+            let commits = Commits::new().unwrap();
+            commits.join(mount(1), mounts::Joined { connection: here.into(), memory }).unwrap();
+            if is_promised {
+                daemon.promise();
+                daemon.set_durable(daemon.made());
+            }
+            assert!(commits.settle());
+            if has_ended {
+                daemon.end();
+            }
+            drop(there);
+            let is_dead = is_promised && !has_ended;
+            assert_eq!(commits.settle(), !is_dead);
+            if is_dead {
+                assert_eq!(commits.next(), Err(mount(1)));
+            }
+        }
     }
 
     #[test]

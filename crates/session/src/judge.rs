@@ -419,9 +419,18 @@ impl Judge {
                 }
                 FileType::RegularFile => {
                     let is_same = self.shares_description_with_root(task, fd, number);
-                    task.closing_is_noticed(fd, is_same)? || task.has_locks_on(number)?
+                    task.closing_is_noticed(fd, is_same)?
+                        || task.has_locks_on(number)?
+                        || !is_same && task.end_is_noticed(fd, place)?
                 }
-                FileType::Directory => task.closing_is_noticed(fd, true)?,
+                FileType::Directory if is_only(promised, place.device) => {
+                    task.closing_is_noticed(fd, true)?
+                }
+                FileType::Directory => {
+                    task.closing_is_noticed(fd, true)?
+                        || task.has_locks_on(number)?
+                        || task.end_is_noticed(fd, place)?
+                }
                 FileType::CharacterDevice if NOBODY_READS.contains(&place.represents) => {
                     task.closing_is_noticed(fd, true)?
                 }

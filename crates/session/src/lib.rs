@@ -30,7 +30,7 @@ mod task;
 mod tcp;
 
 pub use admission::Refusal;
-pub use commit::Counts;
+pub use commit::{Counts, Failure};
 pub use group::{Tree, TreeEvent, run_tree};
 pub use kill::{kill_descendants, sees_itself};
 pub use listener::can_stop_calls;

@@ -19,7 +19,7 @@ use rustix::time::ClockId;
 
 use crate::admission::Admission;
 use crate::call::Call;
-use crate::commit::{Commits, Counts};
+use crate::commit::{Commits, Counts, Failure};
 use crate::judge::Judge;
 use crate::kill::kill_descendants;
 use crate::listener::{Listener, Stopped};
@@ -46,12 +46,12 @@ pub enum Event {
         /// Mounts whose syncs were done at once, each with the reason.
         fallbacks: Vec<String>,
     },
-    /// A commit failed, and the session was killed: nothing has left it since the failure.
+    /// A commit failed, or a daemon died, and the session was killed: nothing that was promised has left it since.
     Failed {
         /// Of which mount.
         mount: Ordered,
         /// Why.
-        error: io::Error,
+        failure: Failure,
     },
 }
 
@@ -142,10 +142,10 @@ pub fn run(
         let session = Arc::clone(&session);
         thread::Builder::new().name("commits".into()).spawn(move || {
             let _ends = EndsByPanic;
-            let (mount, error) = session.commits.run();
+            let (mount, failure) = session.commits.run();
             kill_descendants();
             // The receiver is gone if the session has ended.
-            let _ = steps.send(Step::Tell(Event::Failed { mount, error }));
+            let _ = steps.send(Step::Tell(Event::Failed { mount, failure }));
         })?;
     }
     end(&happened, &session, &mut tell, open, inherited)

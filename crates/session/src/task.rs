@@ -45,6 +45,8 @@ pub(crate) struct Place {
     pub(crate) kind: FileType,
     /// The device that a device file stands for.
     pub(crate) represents: Device,
+    /// It has no name any more: with its last description it is gone.
+    pub(crate) is_removed: bool,
 }
 
 impl Place {
@@ -53,13 +55,14 @@ impl Place {
             directory,
             path,
             flags | AtFlags::STATX_DONT_SYNC,
-            StatxFlags::TYPE | StatxFlags::INO,
+            StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK,
         )?;
         Ok(Place {
             device: (found.stx_dev_major, found.stx_dev_minor),
             inode: found.stx_ino,
             kind: FileType::from_raw_mode(found.stx_mode.into()),
             represents: (found.stx_rdev_major, found.stx_rdev_minor),
+            is_removed: found.stx_nlink == 0,
         })
     }
 
@@ -153,6 +156,22 @@ impl Task {
             flags(&facts).is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDONLY);
         let has_locks = facts.lines().any(|line| line.starts_with("lock:"));
         Ok(has_locks || !(is_read_only || is_kept_open))
+    }
+
+    /// Whether closing a descriptor of a file may have an effect outside: by its file system ([`weir_lane::door::hides_ends_on`]), or because the file has
+    /// no name and is deleted then. No file system is asked: its daemon may be a member, and wait for the supervisor.
+    pub(crate) fn end_is_noticed(self, fd: i32, place: Place) -> io::Result<bool> {
+        if place.is_removed {
+            return Ok(true);
+        }
+        let facts = fs::read(format!("/proc/{}/fdinfo/{fd}", self.0))?;
+        let facts = String::from_utf8_lossy(&facts);
+        let Some(mount) = facts.lines().find_map(|line| line.strip_prefix("mnt_id:")) else {
+            return Ok(true);
+        };
+        let table = fs::read(format!("/proc/{}/mountinfo", self.0))?;
+        let name = file_system_of(&String::from_utf8_lossy(&table), mount.trim());
+        Ok(name.is_none_or(|name| !weir_lane::door::hides_ends_on(&name)))
     }
 
     /// Whether it has locks on a file, by any descriptor: closing one of them ends the process's own locks (fcntl_locking(2)).
@@ -446,4 +465,24 @@ pub(crate) fn write_out(file: BorrowedFd<'_>) -> Result<(), Errno> {
         return Ok(());
     }
     Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// The file system of a mount by its number in a mount table (proc_pid_mountinfo(5)).
+fn file_system_of(table: &str, mount: &str) -> Option<String> {
+    let line = table.lines().find(|line| line.split(' ').next() == Some(mount))?;
+    line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mounts_file_system_is_found_by_its_number() {
+        let table =
+            "22 1 0:20 / / rw shared:1 - ext4 /dev/a rw\n122 22 0:31 / /m rw - fuse.x x rw\n";
+        assert_eq!(file_system_of(table, "22").as_deref(), Some("ext4"));
+        assert_eq!(file_system_of(table, "122").as_deref(), Some("fuse.x"));
+        assert_eq!(file_system_of(table, "2"), None);
+    }
 }

@@ -16,6 +16,7 @@ use tracing::Level;
 use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 
 pub use self::advise::{AdviseArguments, ReplayArguments, TraceFormat};
+use crate::bucket::BucketOptions;
 use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
 use crate::http::ListenAddress;
@@ -136,7 +137,7 @@ pub struct RunArguments {
 /// Arguments of `weir recover`.
 #[derive(Debug, Args)]
 pub struct RecoverArguments {
-    /// The directory that was served; it must not be mounted
+    /// The directory or s3://BUCKET/PREFIX that was served; it must not be mounted
     pub source: PathBuf,
     /// The log, if it is not where SOURCE's notes say
     #[arg(long, value_name = "PATH")]
@@ -149,6 +150,8 @@ pub struct RecoverArguments {
     /// Only print what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub bucket: BucketOptions,
 }
 
 /// Arguments of `weir log`.
@@ -172,7 +175,7 @@ pub struct LogArguments {
 /// Arguments of `weir mount`.
 #[derive(Debug, Args)]
 pub struct MountArguments {
-    /// The directory to serve; if left out, the one that the configuration file has for MOUNTPOINT
+    /// The directory to serve, or s3://BUCKET/PREFIX; if left out, the one that the configuration file has for MOUNTPOINT
     pub source: Option<PathBuf>,
     /// The empty directory it appears at
     pub mountpoint: PathBuf,
@@ -324,6 +327,8 @@ pub struct MountArguments {
     /// SOURCE and MOUNTPOINT, and nothing else: no names of files.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<ListenAddress>,
+    #[command(flatten)]
+    pub bucket: BucketOptions,
     /// Read this configuration file and no other
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -387,6 +392,7 @@ impl MountArguments {
             log_file: self.log_file.clone(),
             record: self.record.clone(),
             metrics: self.metrics,
+            bucket: self.bucket.clone(),
             ..Layer::default()
         };
         Ok(flags.over(options))

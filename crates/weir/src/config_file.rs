@@ -22,6 +22,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 pub use weir_control::place::absolute_variable;
 
+use crate::bucket;
 use crate::http::ListenAddress;
 use crate::options::{self, Unknown};
 use crate::quantity::{self, QuantityError, Size};
@@ -147,7 +148,7 @@ fn read_mounts(
         let mut layer = Layer::default();
         for (key, value) in keys {
             match key.get_ref().as_ref() {
-                "source" => layer.source = Some(absolute_path("source", value)?),
+                "source" => layer.source = Some(source(value)?),
                 name => read_key(name, key.span(), value, &mut layer)?,
             }
         }
@@ -206,10 +207,12 @@ fn read_key(
                 "'source' belongs into the table of a mount point: [mount.\"/path\"]".to_owned();
             return Err((at, message));
         }
+        _ if bucket_option(key, value, into)? => {}
         _ => {
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, \
                          write-back-interval, dirty-max, dirty-background, transport, names, order, commit, log, log-size, \
-                         allow-other, read-only, options, log-level, log-file, record, metrics and [mount.\"/path\"] tables";
+                         allow-other, read-only, options, log-level, log-file, record, metrics, \
+                         endpoint, region, profile, path-style, unfenced, part-size, requests-per-second, listing-ttl and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }
     }
@@ -276,6 +279,27 @@ fn address(key: &str, value: &Spanned<DeValue<'_>>) -> Result<ListenAddress, Fau
             number.as_str().parse().map_err(|error| (value.span(), format!("'{key}': {error}")))
         }
         _ => from_text(key, value),
+    }
+}
+
+/// An option of buckets. False if it is none.
+fn bucket_option(key: &str, value: &Spanned<DeValue<'_>>, into: &mut Layer) -> Result<bool, Fault> {
+    let text = match value.get_ref() {
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str()),
+        DeValue::String(text) => Some(text.as_ref()),
+        DeValue::Boolean(true) => Some("true"),
+        DeValue::Boolean(false) => Some("false"),
+        _ => None,
+    };
+    into.bucket.set(key, text).map_err(|error| (value.span(), format!("'{key}': {error}")))
+}
+
+/// The path of a directory, or the address of a bucket.
+fn source(value: &Spanned<DeValue<'_>>) -> Result<PathBuf, Fault> {
+    let named = text("source", value)?;
+    match bucket::is_address(named) {
+        true => Ok(named.into()),
+        false => absolute_path("source", value),
     }
 }
 

@@ -7,4 +7,4 @@
 pub mod server;
 
 pub use weir_control::client::{self, ControlError};
-pub use weir_control::{place, protocol};
+pub use weir_control::{conversation, place, protocol};

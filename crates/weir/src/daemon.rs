@@ -30,6 +30,7 @@ use weir_fuse::{KernelSetting, Observer, Transport};
 use weir_shard::Shard;
 
 use crate::allocator;
+use crate::bucket::{self, Bucket, BucketError};
 use crate::control::server::Server;
 use crate::fuse_access::{self, FuseAccessError};
 use crate::http::{ListenError, Listener};
@@ -54,6 +55,8 @@ use service::{Served, ServiceManager};
 pub struct MountRequest {
     /// SOURCE, absolute.
     pub source: PathBuf,
+    /// The bucket that is to be served there, if it is one.
+    pub bucket: Option<Bucket>,
     /// MOUNTPOINT, absolute.
     pub mountpoint: PathBuf,
     /// Everything else.
@@ -66,6 +69,9 @@ pub enum DaemonError {
     /// SOURCE cannot be served.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The bucket cannot be served, or not everything is in it.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// Nothing can be mounted at MOUNTPOINT.
     #[error(transparent)]
     Mountpoint(#[from] MountpointError),
@@ -137,6 +143,7 @@ fn system(doing: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 
 /// A daemon that passed the checks; nothing has been changed yet.
 pub struct Checked {
+    bucket: Option<bucket::Served>,
     source: Source,
     mountpoint: PathBuf,
     settings: Settings,
@@ -144,19 +151,20 @@ pub struct Checked {
 
 /// Checks everything that can be checked without changing anything.
 pub fn check(request: MountRequest) -> Result<Checked, DaemonError> {
+    fuse_access::check(request.settings.allow_other)?;
+    let bucket = request.bucket.map(|bucket| bucket.start()).transpose()?;
     let mounts = MountTable::read().map_err(system("read the mount table"))?;
     let source = Source::open(&request.source, &mounts)?;
     let mountpoint = mountpoint::check(&request.mountpoint, source.path(), &mounts)?;
-    fuse_access::check(request.settings.allow_other)?;
-    Ok(Checked { source, mountpoint, settings: request.settings })
+    Ok(Checked { bucket, source, mountpoint, settings: request.settings })
 }
 
 impl Checked {
     /// Locks SOURCE. From here on a failure has to undo changes.
     pub fn lock(self) -> Result<Locked, DaemonError> {
         let lock = self.source.lock(&self.mountpoint, self.settings.no_recovery)?;
-        let Checked { source, mountpoint, settings } = self;
-        Ok(Locked { source, mountpoint, settings, lock })
+        let Checked { bucket, source, mountpoint, settings } = self;
+        Ok(Locked { source, mountpoint, settings, lock, bucket })
     }
 }
 
@@ -166,6 +174,8 @@ pub struct Locked {
     mountpoint: PathBuf,
     settings: Settings,
     lock: SourceLock,
+    // Goes last.
+    bucket: Option<bucket::Served>,
 }
 
 impl Locked {
@@ -199,7 +209,10 @@ impl Locked {
             .ok();
         let reports = manager.map(ServiceManager::begin).transpose();
         let reports = reports.map_err(system("start the thread for the service manager"))?;
-        let Locked { source, mountpoint, settings, lock } = self;
+        let Locked { source, mountpoint, settings, lock, bucket } = self;
+        let named =
+            bucket.as_ref().map_or_else(|| source.path(), |bucket| bucket.address().as_ref());
+        let named = named.to_owned();
         let start_error =
             |error| DaemonError::Shard { source_path: source.path().to_owned(), error };
         let metrics = settings.metrics.map(Listener::bind).transpose()?;
@@ -226,14 +239,14 @@ impl Locked {
         }
         let (events, received) = mpsc::channel();
         let (device, observer, transport) =
-            mount(&shard, &source, &mountpoint, &settings, events.clone())
+            mount(&shard, &source, &named, &mountpoint, &settings, events.clone())
                 .inspect_err(|_| shard.stop())?;
         // After mounting: fusermount3, which may have mounted it, would inherit the score.
         protection::spare_from_oom_killer();
         let stopping = Arc::new(AtomicBool::new(false));
         let account = Arc::new(Account {
             shard: shard.clone(),
-            source: source.path().to_owned(),
+            source: named.clone(),
             mountpoint: mountpoint.clone(),
             fetch_policy: settings.engine.fetch_policy,
             write_back: settings.engine.write_back,
@@ -263,7 +276,7 @@ impl Locked {
             observer: observer.clone(),
             stopping: stopping.clone(),
             events: events.clone(),
-            what: format!("{} at {}", source.path().display(), mountpoint.display()),
+            what: format!("{} at {}", named.display(), mountpoint.display()),
         };
         let lifecycle = Lifecycle::new(shard, observer, place, received, stopping, guard);
         let started = source
@@ -283,7 +296,7 @@ impl Locked {
                 return Err(error);
             }
         };
-        let (from, at) = (source.path().display(), mountpoint.display());
+        let (from, at) = (named.display(), mountpoint.display());
         tracing::info!(transport = transport.name(), "mounted {from} at {at}");
         if let Some(advice) = faster_transport(&settings) {
             tracing::info!("{advice}");
@@ -317,7 +330,9 @@ impl Locked {
         }
         // Before the answer to `weir umount`: SOURCE can be mounted again at once.
         drop(lock);
-        ended.finish().map_err(DaemonError::Lost)
+        let brought = bucket.map_or(Ok(()), bucket::Served::end);
+        let brought = brought.map_err(|error| error.to_string());
+        ended.finish(brought).map_err(DaemonError::Lost)
     }
 }
 
@@ -444,12 +459,13 @@ pub fn faster_transport(settings: &Settings) -> Option<&'static str> {
 fn mount(
     shard: &Arc<Shard>,
     source: &Source,
+    named: &Path,
     mountpoint: &Path,
     settings: &Settings,
     events: mpsc::Sender<Event>,
 ) -> Result<(Device, Observer, Transport), DaemonError> {
     let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
-    let mut options = front_options(directory, source.path(), settings);
+    let mut options = front_options(directory, named, settings);
     options.is_elsewhere = local_log::is_elsewhere(source);
     options.names_behind_by_path = settings.names.is_some() || options.is_elsewhere;
     let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;

@@ -44,6 +44,9 @@ pub enum Failure {
     /// What a session promised is not durable, and the session was killed.
     #[error("{0}")]
     Broken(String),
+    /// A signal to end arrived before there was an answer.
+    #[error("interrupted: there is no advice")]
+    Interrupted(i32),
     /// There is no such program.
     #[error("{0}")]
     NotFound(String),
@@ -62,6 +65,8 @@ impl Failure {
             Failure::Start(start) => start.exit_status(),
             // EX_IOERR of sysexits.h.
             Failure::Broken(_) => 74,
+            // As a shell says it of a command that the signal has killed.
+            Failure::Interrupted(signal) => 128 + *signal as u8,
             Failure::NotFound(_) => 127,
             Failure::NotExecutable(_) => 126,
             Failure::Daemon(_) | Failure::Control(_) | Failure::Listen(_) | Failure::Refused(_) => {
@@ -102,6 +107,22 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
+/// A value as JSON for people and programs. JSON escapes only some of the control characters, and a terminal obeys the others, too.
+pub fn pretty_json(value: &impl serde::Serialize) -> String {
+    let text =
+        serde_json::to_string_pretty(value).expect("plain structures of strings and numbers");
+    let mut shown = String::with_capacity(text.len() + 1);
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' {
+            // Outside of strings there are none, and Unicode has none above this.
+            let _ = write!(shown, "\\u{:04x}", u32::from(letter));
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +131,15 @@ mod tests {
     fn a_message_stays_on_its_line() {
         assert_eq!(one_line("a\nb\tc\u{1b}[0m\n"), "a\\nb\\tc\\u{1b}[0m");
         assert_eq!(one_line("über 'x'"), "über 'x'");
+    }
+
+    #[test]
+    fn json_has_no_control_characters_but_its_own_lines() {
+        let text = "a\u{1b}[0m\u{7f}\u{9b}2J\n";
+        let json = pretty_json(&[text]);
+        assert!(json.chars().all(|letter| letter == '\n' || !letter.is_control()), "{json:?}");
+        let read: Vec<String> = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, [text]);
     }
 
     #[test]

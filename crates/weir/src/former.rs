@@ -4,21 +4,17 @@
 //! everything is home. A mount of the same SOURCE waits for that. It does not wait if SOURCE is
 //! still mounted, in whatever mount namespace.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
 use weir_engine::PAGE_BYTES;
 
 use crate::control::client;
 use crate::control::protocol::{NamesReport, Status};
 use crate::failure::{Failure, one_line};
-use crate::mounts::{Mount, MountTable};
-use crate::namespaces;
-use crate::own_directory;
+use crate::holder::{Holder, unmounted_holder};
+use crate::shell_word::word;
 
 /// How often to check whether the daemon has ended.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -27,15 +23,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 const SILENCE: Duration = Duration::from_millis(500);
 /// Interval of the progress messages.
 const PROGRESS: Duration = Duration::from_secs(5);
-
-/// A daemon that holds the lock on SOURCE.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Holder {
-    /// Its process.
-    pub pid: u32,
-    /// The mount point of SOURCE, now or formerly.
-    pub mountpoint: PathBuf,
-}
 
 /// Waits until no daemon without a mount of `source` keeps it locked. Reports on standard error
 /// which process it waits for. Can be interrupted with ^C: nothing is changed here.
@@ -63,11 +50,12 @@ pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
         // A daemon that does not answer may still make progress.
         if let Some(Status { stats, names, .. }) = client::status_of_process(pid) {
             if let Some(NamesReport { refused: refused @ 1.., .. }) = names {
+                let argument = word(&source);
                 let source = source.display();
                 return Err(Failure::Refused(format!(
                     "SOURCE {source} is locked by process {pid}, which cannot make {refused} changes of names or attributes in \
-                     SOURCE of {}, where it is no longer mounted: see 'weir status {source}' and make them possible, or end it by \
-                     'weir umount --force {source}'; then try again",
+                     SOURCE of {}, where it is no longer mounted: see 'weir status {argument}' and make them possible, or end it by \
+                     'weir umount --force {argument}'; then try again",
                     mountpoint.display()
                 )));
             }
@@ -91,38 +79,14 @@ pub fn wait_for_end(source: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The process that has locked `source` without having it mounted anywhere.
-fn unmounted_holder(source: &Path) -> Option<Holder> {
-    let holder = holder(source)?;
-    let is_it = |mount: &Mount| {
-        mount.is_weir() && (mount.source == source || mount.mount_point == holder.mountpoint)
-    };
-    let mounted = MountTable::read().is_ok_and(|table| table.iter().any(is_it))
-        || !namespaces::holders_where(is_it).is_empty();
-    (!mounted).then_some(holder)
-}
-
-/// The process that has locked `source`: the one named in the lock file, if it has that file open.
-pub fn holder(source: &Path) -> Option<Holder> {
-    let path = source.join(own_directory::WEIR_DIRECTORY).join(own_directory::LOCK_FILE);
-    let mut text = String::new();
-    // Bounded, without waiting, and not through a link: SOURCE's owner may have put anything there.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
-    File::from(file).take(8192).read_to_string(&mut text).ok()?;
-    let (pid, mountpoint) = text.trim_end_matches('\n').split_once(' ')?;
-    let pid: u32 = pid.parse().ok()?;
-    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    let has_it =
-        open.any(|fd| fd.is_ok_and(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path)));
-    has_it.then(|| Holder { pid, mountpoint: mountpoint.into() })
-}
-
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{CWD, FileType, mknodat};
+    use std::fs::{self, File};
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
+    use crate::holder::holder;
 
     #[test]
     fn the_holder_has_the_lock_file_open() {

@@ -60,6 +60,11 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// Whether only programs of this machine reach an address; also an IPv4 address that is written as one of IPv6.
+pub fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
 /// A socket that listens; connections wait until it is served.
 #[derive(Debug)]
 pub struct Listener {
@@ -290,6 +295,20 @@ mod tests {
         while TcpStream::connect(address).is_ok() {
             assert!(Instant::now() < until, "it still listens");
             thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_local_however_they_are_written() {
+        for (address, local) in [
+            ("127.0.0.1:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("[::ffff:192.0.2.1]:1", false),
+            ("[::]:1", false),
+            ("0.0.0.0:1", false),
+        ] {
+            assert_eq!(is_local(address.parse().unwrap()), local, "{address}");
         }
     }
 

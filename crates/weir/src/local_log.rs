@@ -19,7 +19,8 @@ use crate::source::Source;
 
 /// File systems that are on other machines, and on which an inode is not known again after a mount (they have no lasting
 /// handles, so that nothing but Weir's own notes knows the files anyway).
-const ELSEWHERE: [&str; 16] = [
+const ELSEWHERE: [&str; 17] = [
+    "fuse.weir-bucket",
     "fuse.sshfs",
     "fuse.rclone",
     "fuse.s3fs",

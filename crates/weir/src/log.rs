@@ -64,9 +64,17 @@ pub fn default_path(mountpoint: &Path) -> Option<PathBuf> {
     Some(directory.join(file_name(mountpoint)))
 }
 
-/// The mount point as one name, like systemd-escape(1): `/` becomes `-`, and a `-` is escaped.
+/// The name of a mount point's log. A file name has at most 255 bytes.
 fn file_name(mountpoint: &Path) -> OsString {
-    let path = mountpoint.as_os_str().as_bytes();
+    let mut name = one_name(mountpoint, 240);
+    name.push(".log");
+    name
+}
+
+/// A path as one name, like systemd-escape(1): `/` becomes `-`, and a `-` is escaped. It has at most `most` bytes: the end of a long path
+/// says more than its beginning.
+pub fn one_name(path: &Path, most: usize) -> OsString {
+    let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut name = Vec::with_capacity(path.len() + 4);
     for (index, &byte) in path.iter().enumerate() {
@@ -78,11 +86,8 @@ fn file_name(mountpoint: &Path) -> OsString {
             _ => name.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
         }
     }
-    // A file name has at most 255 bytes; the end of a long path says more than its beginning.
-    let keep = name.len().saturating_sub(240);
-    let mut name = name.split_off(keep);
-    name.extend_from_slice(b".log");
-    OsString::from_vec(name)
+    let keep = name.len().saturating_sub(most);
+    OsString::from_vec(name.split_off(keep))
 }
 
 /// The open log.

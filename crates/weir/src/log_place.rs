@@ -33,6 +33,7 @@ use crate::local_log;
 use crate::mounts::{Device, MountTable};
 use crate::nesting::{self, Ancestors};
 use crate::own_directory::{Note, OwnDirectory, OwnDirectoryError, hex};
+use crate::shell_word::word;
 use crate::source::Source;
 
 /// Why a log cannot be used or replayed. All logs are unchanged.
@@ -70,7 +71,7 @@ pub enum LogPlaceError {
         "the log {} holds changes, and SOURCE {} has used another log since, or has lost its '.weir': what is in \
          the log may be older than what is in SOURCE, and is not replayed. To replay it anyway: 'weir \
          recover --force --log {} {}'; to discard it: 'weir log --format --force {}'", path.display(),
-        source_path.display(), path.display(), source_path.display(), path.display()
+        source_path.display(), word(path), word(source_path), word(path)
     )]
     OutOfDate {
         /// The log.

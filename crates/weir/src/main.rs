@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 
 mod allocator;
+mod bucket;
 mod cli;
 mod command;
 mod config_file;
@@ -22,6 +23,7 @@ mod daemonize;
 mod failure;
 mod former;
 mod fuse_access;
+mod holder;
 mod http;
 mod invocation;
 mod lane_users;
@@ -37,6 +39,7 @@ mod own_directory;
 mod quantity;
 mod run;
 mod settings;
+mod shell_word;
 mod signals;
 mod source;
 mod status;

@@ -5,8 +5,9 @@
 //!
 //! Does not own how the text is delivered: `weir status --prometheus` prints it, and a daemon serves it (`daemon/scraped`).
 //!
-//! Invariants: a family is written once, with all mounts' samples; no two samples have the same name and labels. A metric
-//! keeps its name and meaning: dashboards and alerts of others depend on it.
+//! Invariants: a family is written once, with all mounts' samples; no two samples have the same name and labels, whatever daemons
+//! say: of two the first is written, and a comment tells of the other. A metric keeps its name and
+//! meaning: dashboards and alerts of others depend on it.
 
 mod families;
 mod text;
@@ -36,11 +37,18 @@ pub fn render(statuses: &[Status], silent: &[Silent]) -> String {
     let of =
         |mountpoint: &str, source: &str| labels(&[("mountpoint", mountpoint), ("source", source)]);
     let mounts = statuses.iter().map(|status| (of(&status.mountpoint, &status.source), status));
-    let mounts: Vec<_> = mounts.filter(|(labels, _)| is_new(labels)).collect();
-    let silent = silent.iter().map(|mount| of(&mount.mountpoint, &mount.source));
-    let silent: Vec<_> = silent.filter(is_new).collect();
-
     let mut out = String::new();
+    let mut is_first = |labels: &String| {
+        let is_first = is_new(labels);
+        if !is_first {
+            text::warn("left out: another mount has these labels", labels, &mut out);
+        }
+        is_first
+    };
+    let mounts: Vec<_> = mounts.filter(|(labels, _)| is_first(labels)).collect();
+    let silent = silent.iter().map(|mount| of(&mount.mountpoint, &mount.source));
+    let silent: Vec<_> = silent.filter(is_first).collect();
+
     let mut up = Samples::new("weir_up");
     mounts.iter().for_each(|(labels, _)| up.of_mount(labels).add(&[], 1_u64));
     silent.iter().for_each(|labels| up.of_mount(labels).add(&[], 0_u64));
@@ -135,6 +143,35 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_in_labels_are_escaped() {
+        let mut status = busy("/m\u{1b}[2J\t\u{9b}");
+        status.weir_version = "1\r\u{1b}".into();
+        status.requests = [("a\u{0}".to_owned(), 1)].into();
+        let text = render(&[status], &[]);
+        assert!(text.contains("mountpoint=\"/m\\\\u{1b}[2J\\\\t\\\\u{9b}\""), "{text}");
+        assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
+    }
+
+    #[test]
+    fn sessions_of_one_number_do_not_spoil_the_others() {
+        let of = |supervisor, every_write| SessionReport {
+            supervisor,
+            every_write,
+            ..SessionReport::default()
+        };
+        let sessions = vec![of(7, false), of(7, true), of(7, false), of(0, true), of(0, true)];
+        let text = render(&[Status { sessions, ..busy("/m") }], &[]);
+        let with = |labels: &str| {
+            let start = "weir_session_promises_total{";
+            text.lines().filter(|line| line.starts_with(start) && line.contains(labels)).count()
+        };
+        assert_eq!(with("session=\"7\",promise=\"syncs\""), 1, "{text}");
+        assert_eq!(with("session=\"7\",promise=\"changes\""), 1, "{text}");
+        assert_eq!(with("session=\"0\""), 1, "{text}");
+        assert!(text.contains("# weir: left out"), "{text}");
+    }
+
+    #[test]
     fn families_come_once_and_samples_are_unique() {
         let silent =
             |mountpoint: &str| Silent { mountpoint: mountpoint.into(), source: "/s".into() };
@@ -142,15 +179,19 @@ mod tests {
         let text = render(&statuses, &[silent("/c"), silent("/c")]);
         let mut samples = BTreeSet::new();
         let mut types = BTreeSet::new();
+        let mut left_out = 0;
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 assert!(types.insert(rest.split(' ').next().unwrap().to_owned()), "{line}");
+            } else if line.starts_with("# weir: left out: another mount has these labels") {
+                left_out += 1;
             } else if !line.starts_with('#') {
                 let (sample, value) = line.rsplit_once(' ').unwrap();
                 assert!(value.parse::<f64>().is_ok(), "{line}");
                 assert!(samples.insert(sample.to_owned()), "{line}");
             }
         }
+        assert_eq!(left_out, 2);
         assert!(text.contains("weir_up{mountpoint=\"/c\",source=\"/s\"} 0\n"), "{text}");
         assert!(render(&[], &[]).is_empty());
     }

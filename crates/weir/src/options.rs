@@ -42,6 +42,14 @@ pub enum OptionError {
         /// What is wrong.
         error: QuantityError,
     },
+    /// The value of an option of buckets.
+    #[error("mount option '{name}': {error}")]
+    Bucket {
+        /// The option's name.
+        name: String,
+        /// What is wrong.
+        error: String,
+    },
     /// The value of `log` names no place.
     #[error("mount option 'log': {0}")]
     Log(String),
@@ -264,7 +272,11 @@ fn parse_one(option: &str, into: &mut Layer) -> Result<(), OptionError> {
             let percent = quantity::parse_dirty_background(needed()?).map_err(quantity)?;
             into.dirty_background = Some(percent);
         }
-        _ => return Err(OptionError::Unknown(name.to_owned())),
+        _ => match into.bucket.set(name, value) {
+            Ok(true) => {}
+            Ok(false) => return Err(OptionError::Unknown(name.to_owned())),
+            Err(error) => return Err(OptionError::Bucket { name: name.to_owned(), error }),
+        },
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use tracing::Level;
 use weir_engine::{Config, FetchPolicy, Order, WriteBackPolicy};
 use weir_fuse::Transport;
 
+use crate::bucket::BucketOptions;
 use crate::http::ListenAddress;
 use crate::lane_users::LaneUsers;
 use crate::machine;
@@ -163,6 +164,8 @@ pub struct Layer {
     pub record: Option<PathBuf>,
     /// `--metrics`.
     pub metrics: Option<ListenAddress>,
+    /// `--endpoint` and the others of a bucket.
+    pub bucket: BucketOptions,
 }
 
 impl Layer {
@@ -211,6 +214,7 @@ impl Layer {
             log_file: self.log_file.or(below.log_file),
             record: self.record.or(below.record),
             metrics: self.metrics.or(below.metrics),
+            bucket: self.bucket.over(below.bucket),
         }
     }
 
@@ -291,6 +295,7 @@ impl Layer {
             log_file: self.log_file,
             record: self.record,
             metrics: self.metrics,
+            bucket: self.bucket,
         })
     }
 
@@ -398,6 +403,8 @@ pub struct Settings {
     pub record: Option<PathBuf>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<ListenAddress>,
+    /// How a bucket is reached, if SOURCE is one.
+    pub bucket: BucketOptions,
 }
 
 /// Settings that contradict each other or the engine's bounds.

@@ -261,15 +261,22 @@ impl SourceLock {
 }
 
 impl Drop for SourceLock {
-    /// Removes the lock file while it is still locked, and `.weir` if nothing else is in it.
+    /// Removes the lock file while it is still locked, and `.weir` if nothing else is in it. Unlocks explicitly: a child that was forked
+    /// and has not executed its program yet holds copies of the descriptors.
     fn drop(&mut self) {
-        let (Some(own), Some(_)) = (&self.own, &self.file) else { return };
-        keeping_times(&self.directory, |directory| {
-            let removed = rustix::fs::unlinkat(own.as_fd(), LOCK_FILE, AtFlags::empty());
-            // It is not empty, or cannot be removed: it stays.
-            let _ = removed
-                .and_then(|()| rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR));
-        });
+        if let (Some(own), Some(_)) = (&self.own, &self.file) {
+            keeping_times(&self.directory, |directory| {
+                let removed = rustix::fs::unlinkat(own.as_fd(), LOCK_FILE, AtFlags::empty());
+                // It is not empty, or cannot be removed: it stays.
+                let _ = removed.and_then(|()| {
+                    rustix::fs::unlinkat(directory, WEIR_DIRECTORY, AtFlags::REMOVEDIR)
+                });
+            });
+        }
+        for descriptor in self.file.iter().chain([&self.directory]) {
+            // Where it was never locked this does nothing.
+            let _ = rustix::fs::flock(descriptor, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -419,6 +426,16 @@ mod tests {
         assert!(!scratch.0.join(WEIR_DIRECTORY).exists());
         assert_eq!(fs::metadata(&scratch.0).unwrap().modified().unwrap(), before);
         drop(scratch.open().lock(Path::new("/mnt/second"), false).unwrap());
+    }
+
+    #[test]
+    fn a_copy_of_the_descriptors_in_a_child_does_not_keep_the_lock() {
+        let scratch = Scratch::new("copied-lock");
+        let lock = scratch.open().lock(Path::new("/mnt"), false).unwrap();
+        let copies = (lock.directory.try_clone().unwrap(), lock.file.as_ref().unwrap().try_clone());
+        drop(lock);
+        drop(scratch.open().lock(Path::new("/mnt/second"), false).unwrap());
+        drop(copies);
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! The status as text.
+//!
+//! Invariant: what a daemon says is another user's text: each row is printed on one line, with control characters escaped.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
@@ -81,7 +83,12 @@ pub fn render_requests(status: &Status) -> String {
     let mut rows: Vec<(&str, u64)> =
         report.requests.iter().map(|(name, &count)| (name.as_str(), count)).collect();
     rows.sort_by_key(|&(name, count)| (Reverse(count), name));
-    rows.extend([("total", report.total), ("notifications", report.notifications)]);
+    let rows = rows.into_iter().map(|(name, count)| (one_line(name), count));
+    let mut rows: Vec<(String, u64)> = rows.collect();
+    rows.extend(
+        [("total", report.total), ("notifications", report.notifications)]
+            .map(|(name, count)| (name.to_owned(), count)),
+    );
     let mut text = one_line(&report.mountpoint) + "\n";
     for (name, count) in rows {
         // Writing to a String cannot fail.
@@ -101,8 +108,8 @@ pub fn render(status: &Status) -> String {
 fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     let stats = &status.stats;
     writeln!(out, "{}", one_line(&status.mountpoint))?;
-    let mut row = |name: &str, value: String| writeln!(out, "  {name:<18}{value}");
-    row("source", one_line(&status.source))?;
+    let mut row = |name: &str, value: String| writeln!(out, "  {name:<18}{}", one_line(&value));
+    row("source", status.source.clone())?;
     row("daemon", daemon(status))?;
     row("front end", front_end(status))?;
     row("back end", back_end(status))?;
@@ -339,7 +346,7 @@ fn conflicts(names: &NamesReport) -> String {
 
 /// Some of `count` paths, in brackets.
 fn paths(paths: &[String], count: u64) -> String {
-    let shown: Vec<String> = paths.iter().map(|path| one_line(path)).collect();
+    let shown = paths;
     match shown.is_empty() {
         true => String::new(),
         false if (shown.len() as u64) < count => format!(" (such as {})", shown.join(", ")),
@@ -421,6 +428,38 @@ mod tests {
             assert!(text.contains(row), "{row}: {text}");
         }
         assert_eq!(render_all(&[]), "no weir mounts\n");
+    }
+
+    /// A daemon may be another user's, and its texts escapes that a terminal obeys.
+    #[test]
+    fn nothing_that_a_daemon_says_reaches_the_terminal_as_a_command() {
+        let evil = || "x\u{1b}]0;taken\u{7}\u{9b}2J\n\ry".to_owned();
+        let names = NamesReport {
+            refused: 1,
+            refused_paths: vec![evil()],
+            conflicts: 1,
+            conflict_paths: vec![evil()],
+            ..NamesReport::default()
+        };
+        let status = Status {
+            weir_version: evil(),
+            source: evil(),
+            mountpoint: evil(),
+            fetch_policy: evil(),
+            write_back: evil(),
+            transfer: evil(),
+            transport: evil(),
+            order: evil(),
+            metrics: evil(),
+            requests: [(evil(), 1)].into(),
+            names: Some(names),
+            ..Status::default()
+        };
+        for text in [render(&status), render_requests(&status)] {
+            let is_harmless = |letter: char| letter == '\n' || !letter.is_control();
+            assert!(text.chars().all(is_harmless), "{text:?}");
+            assert!(!text.lines().any(|line| line.starts_with('y')), "{text}");
+        }
     }
 
     #[test]

@@ -138,7 +138,8 @@ pub struct WeirMount {
 }
 
 impl WeirMount {
-    /// Mounts `source` on `mountpoint` with some more arguments of `weir mount`.
+    /// Mounts `source` on `mountpoint` with some more arguments of `weir mount`. The daemon's messages go to `mountpoint.log`, beside
+    /// it, and so are removed with the directory that both are in.
     pub fn start(weir: &Path, source: &Path, mountpoint: &Path, options: &[&str]) -> Result<Self> {
         WeirMount::start_by(weir, source, mountpoint, options, |_| Ok(()))
     }
@@ -162,7 +163,13 @@ impl WeirMount {
             })
         };
         let mut command = Command::new(weir);
-        command.arg("mount").args(options).arg(source).arg(mountpoint);
+        command.arg("mount").args(options);
+        if !options.iter().any(|option| option.starts_with("--log-file")) {
+            let mut messages = mountpoint.as_os_str().to_owned();
+            messages.push(".log");
+            command.arg("--log-file").arg(messages);
+        }
+        command.arg(source).arg(mountpoint);
         prepare(&mut command)?;
         run(&mut command)?;
         Ok(WeirMount { weir: weir.to_owned(), mountpoint: mountpoint.to_owned(), undo })

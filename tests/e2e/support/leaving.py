@@ -4,7 +4,6 @@
     leaving.py count FILE                       counts up in FILE, synced, and prints each number after its sync
     leaving.py synchronous WAY FILE [WORD]      changes FILE by a synchronous write of this kind, prints WORD, and stays
     leaving.py by-door DIRECTORY                changes and syncs files 1000 times in DIRECTORY, which nobody outside can notice
-    leaving.py results FILE promised|not        prints the results of calls that a session may treat otherwise than the kernel
     leaving.py answer FILE                      syncs FILE 100 times, and prints something after each sync
     leaving.py sync-on FILE                     as count, without printing
     leaving.py observe OUT COMMAND...           runs COMMAND, and keeps its last whole line in OUT, as an observer outside would see it
@@ -54,72 +53,6 @@ def by_door(path):
         os.close(os.open("journal", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644))
         os.rename("journal", "old")
         os.unlink("old")
-
-
-def results(path, promises):
-    """Prints what calls say that may be made by the door: as without a session, whether or not a promise is not durable."""
-    said = []
-    signals = []
-    signal.signal(signal.SIGPIPE, lambda number, _: signals.append(number))
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-
-    def say(name, act):
-        if promises == "promised":
-            os.pwrite(fd, b"x", 0)
-            os.fsync(fd)
-        del signals[:]
-        try:
-            result = act()
-        except OSError as error:
-            result = error.strerror
-        said.append(f"{name}: {result} {len(signals)}")
-
-    def reset():
-        listening = socket.create_server(("127.0.0.1", 0))
-        mine = socket.create_connection(listening.getsockname())
-        theirs, _ = listening.accept()
-        mine.send(b"unread")
-        theirs.close()
-        time.sleep(0.1)
-        return mine
-
-    mine = reset()
-    say("send after a reset", lambda: mine.send(b"x"))
-    mine = reset()
-    say("write after a reset", lambda: os.write(mine.fileno(), b"x"))
-    nobody = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    nobody.bind(("127.0.0.1", 0))
-    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    datagrams.connect(nobody.getsockname())
-    nobody.close()
-    say("first datagram to nobody", lambda: datagrams.send(b"x"))
-    time.sleep(0.1)
-    say("second datagram to nobody", lambda: datagrams.send(b"x"))
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    say("empty datagram", lambda: os.write(left.fileno(), b""))
-    right.setblocking(False)
-    say("what is received", lambda: right.recv(10))
-    right.close()
-    say("datagram to who has closed", lambda: left.send(b"x"))
-    left, right = socket.socketpair()
-    right.close()
-    say("send to who has closed", lambda: left.send(b"x"))
-    reader, writer = os.pipe()
-    os.close(reader)
-    say("write to who has closed", lambda: os.write(writer, b"x"))
-    say("closing what is closed", lambda: os.close(reader))
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    say("writing what has no room", lambda: os.write(writer, bytes(1 << 20)))
-    say("writing to what is full", lambda: os.write(writer, bytes(1 << 16)))
-    say("the number of a new file", lambda: os.open(path + ".new", os.O_RDWR | os.O_CREAT, 0o644))
-    say("making what is there", lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-    say("removing what is not there", lambda: os.unlink(path + ".none"))
-    say("removing a directory", lambda: os.unlink(os.path.dirname(path)))
-    say("a name that is too long", lambda: os.mkdir(path + "x" * 256))
-    say("a lock without a file", lambda: fcntl.lockf(1000, fcntl.LOCK_EX))
-    say("syncing a pipe", lambda: os.fsync(writer))
-    print("\n".join(said))
 
 
 def answer(path):
@@ -934,8 +867,6 @@ def main():
         count(*rest)
     elif what == "by-door":
         by_door(*rest)
-    elif what == "results":
-        results(*rest)
     elif what == "answer":
         answer(*rest)
     elif what == "change":

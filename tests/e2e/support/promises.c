@@ -249,6 +249,12 @@ static void daemons(const char *file)
 	/* It was unmounted, and a third one is there. */
 	expect("of a mount that ended", weir_wait(&next_mount), ENODEV);
 	expect("it failed", weir_wait(&early), error);
+	fd = opened(file, O_RDWR);
+	expect("of the third mount", weir_promise(fd, &next_mount), 0);
+	close(fd);
+	next();
+	/* A fourth one, without one order, has the place and perhaps the device's number. */
+	expect("of another mount that ended", weir_wait(&next_mount), ENODEV);
 }
 
 /* A mapping of FILE is changed, and what was changed is durable. */

@@ -194,17 +194,22 @@ def view(mount, second, pid, work, picture):
         terminal.send(mount)
         terminal.press("enter", "home", "right")
         terminal.wait_for(f"{mount[-20:]} of ", "DIRTY MEMORY", "WHO WAITS", "LATENCY", "SLOWEST FILES", " load")
-        for columns, rows in ((40, 12), (60, 20), (200, 60), (110, 34)):
+
+        def resize(columns, rows):
+            """Waits for the view: crossterm keeps a key that is pressed at the same moment until the next one."""
             terminal.resize(columns, rows)
             terminal.wait(f"the view in {columns} x {rows}", lambda screen: (
                 "weir top" in screen.lines()[0] and "Help" in screen.lines()[rows - 1]
                 and not any("Help" in line for line in screen.lines()[:rows - 1])))
-        terminal.resize(40, 12)
+
+        for columns, rows in ((40, 12), (60, 20), (200, 60), (110, 34)):
+            resize(columns, rows)
+        resize(40, 12)
         terminal.press("end")
         terminal.wait_for("SLOWEST FILES", "load")
         terminal.press("left")
         terminal.wait_for("MOUNT", "DIRTY", "WAIT")
-        terminal.resize(110, 34)
+        resize(110, 34)
         terminal.press("p")
         terminal.wait_for("PAUSED")
         terminal.press("p")
@@ -226,6 +231,25 @@ def view(mount, second, pid, work, picture):
         shell("fg")
         terminal.wait_for("DIRTY MEMORY", "qQuit")
         check("the second screen is shown", terminal.screen.first is not None)
+
+        step("stopped by a signal, and continued")
+        [child] = Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTSTP)
+        terminal.wait("the first screen", lambda screen: screen.first is None and screen.cursor_is_shown)
+        terminal.wait_for("Stopped", "prompt>")
+        check("the shell has the terminal's settings", settings() == first)
+        shell("fg")
+        terminal.wait_for("DIRTY MEMORY", "qQuit")
+        check("the second screen is shown", terminal.screen.first is not None)
+        # SIGSTOP cannot be seen: the shell takes the terminal meanwhile, and the view takes it again.
+        os.kill(int(child), signal.SIGSTOP)
+        terminal.wait_for("prompt>")
+        shell("fg")
+        terminal.wait_for("DIRTY MEMORY", "qQuit")
+        terminal.press("left")
+        terminal.wait_for("WRITE/s")
+        terminal.press("right")
+        terminal.wait_for("DIRTY MEMORY")
 
         step("a daemon that does not answer")
         os.kill(pid, signal.SIGSTOP)
@@ -284,9 +308,46 @@ def view(mount, second, pid, work, picture):
         terminal.end()
 
 
+def ends(pid, seconds):
+    """The status with which a child ends within this time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    spent = sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise SystemExit(f"it is still there after {seconds} s, of which it ran {spent} ticks")
+
+
+def gone(mount):
+    environment = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+    step("the terminal is closed")
+    for before in ("", "trap '' HUP; "):
+        terminal = Terminal(["sh", "-c", f'{before}exec "$0" "$@"', WEIR, "top", mount], 110, 34, environment)
+        terminal.wait_for("WHO WAITS")
+        os.close(terminal.fd)
+        status = ends(terminal.pid, 20)
+        check(f"it ends as by SIGHUP: {status}", status == 128 + signal.SIGHUP)
+
+    step("the terminal takes nothing")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        terminal = Terminal([WEIR, "top", mount, "--interval", "100ms"], 200, 60, environment)
+        terminal.wait_for("WHO WAITS")
+        # It draws everything, for which nobody reads, until it waits.
+        for _ in range(30):
+            terminal.send("\x0c")
+            time.sleep(0.06)
+        os.kill(terminal.pid, number)
+        check(f"it ends by {number}", ends(terminal.pid, 20) == 128 + number)
+        os.close(terminal.fd)
+
+
 def main():
     commands = {"load": load, "check-rates": check_rates, "check-status": check_status, "check-waits": check_waits,
-                "check-waited": check_waited, "view": view}
+                "check-waited": check_waited, "view": view, "gone": gone}
     commands[sys.argv[1]](*sys.argv[2:])
 
 

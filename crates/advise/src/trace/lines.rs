@@ -1,6 +1,6 @@
 //! What the readers of all forms have in common: what they make, and how they are called.
 
-use crate::call::{Event, Paths};
+use crate::call::{Event, Paths, TRANSFER_MAX};
 
 /// What a program asked for.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +31,16 @@ pub(super) trait Lines {
     fn finish(self: Box<Self>) -> Trace;
     /// How many calls are kept so far.
     fn events(&self) -> usize;
+    /// How many bytes their paths have.
+    fn path_bytes(&self) -> u64;
+}
+
+/// Refuses what no call transfers.
+pub(super) fn transferred(length: u64) -> Result<u64, String> {
+    match length {
+        0..=TRANSFER_MAX => Ok(length),
+        _ => Err(format!("no call transfers {length} bytes")),
+    }
 }
 
 /// A piece of a line for a message: its beginning, readable.

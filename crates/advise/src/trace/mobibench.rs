@@ -3,9 +3,11 @@
 //! A trace names an open file by its descriptor, and has no durations. Instruments replay the same format with content;
 //! here only what was asked for is read.
 
+use std::collections::HashSet;
+
 use crate::call::{Event, Paths, What, absolute, flags};
 
-use super::lines::{Lines, Trace, shown};
+use super::lines::{Lines, Trace, shown, transferred};
 use super::processes::Processes;
 use super::strace_calls::open_flags;
 use super::syntax::number;
@@ -30,7 +32,7 @@ pub(super) struct Mobibench {
     paths: Paths,
     events: Vec<Event>,
     processes: Processes,
-    threads: Vec<u32>,
+    threads: HashSet<u32>,
     wall_us: u64,
     calls: u64,
 }
@@ -41,7 +43,7 @@ impl Default for Mobibench {
             paths: Paths::default(),
             events: Vec::new(),
             processes: Processes::new(b"/"),
-            threads: Vec::new(),
+            threads: HashSet::new(),
             wall_us: 0,
             calls: 0,
         }
@@ -75,9 +77,7 @@ impl Lines for Mobibench {
         let at_us = unsigned(word()?)?;
         self.calls += 1;
         self.wall_us = self.wall_us.max(at_us);
-        if !self.threads.contains(&thread) {
-            self.threads.push(thread);
-        }
+        self.threads.insert(thread);
         // Descriptors are the application's: its threads share them.
         let application = 0;
         let name = word()?;
@@ -119,7 +119,7 @@ impl Lines for Mobibench {
                 let what = if name.ends_with(b"write") { What::Write } else { What::Read };
                 let Some(number) = self.processes.find(application, fd) else { return Ok(()) };
                 let description = self.processes.description(number);
-                let length = moved.max(0) as u64;
+                let length = transferred(moved.max(0) as u64)?;
                 let at = offset.unwrap_or(description.position);
                 let mut bits = 0;
                 if offset.is_none() {
@@ -173,6 +173,10 @@ impl Lines for Mobibench {
 
     fn events(&self) -> usize {
         self.events.len()
+    }
+
+    fn path_bytes(&self) -> u64 {
+        self.paths.bytes()
     }
 }
 

@@ -22,6 +22,8 @@ pub use weir::write;
 
 /// Most calls that are kept; what follows is not looked at.
 pub const EVENTS_MAX: usize = 4_000_000;
+/// Most bytes of their paths, each counted once; what follows is not looked at.
+pub const PATH_BYTES_MAX: u64 = 128 << 20;
 /// Longest line, bytes. Two paths of PATH_MAX, each byte escaped, take less.
 pub const LINE_MAX: usize = 256 << 10;
 
@@ -93,7 +95,7 @@ impl Reader {
     /// It is not of the form.
     pub fn line(&mut self, line: &[u8]) -> Result<(), TraceError> {
         self.number += 1;
-        if self.lines.events() >= EVENTS_MAX {
+        if self.lines.events() >= EVENTS_MAX || self.lines.path_bytes() >= PATH_BYTES_MAX {
             self.truncated = true;
             return Ok(());
         }

@@ -5,11 +5,11 @@
 //!
 //! Invariant: a call that fails changes nothing here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::call::{Event, PathId, Paths, What, absolute, flags};
 
-use super::lines::{Lines, Trace, shown};
+use super::lines::{Lines, Trace, shown, transferred};
 use super::processes::Processes;
 use super::syntax::{self, Call, Line, descriptor, find, integer, string};
 
@@ -25,6 +25,8 @@ pub(super) struct Strace {
     events: Vec<Event>,
     processes: Processes,
     pending: HashMap<u32, Pending>,
+    /// Those of them that make a process.
+    making: BTreeSet<u32>,
     first_us: Option<u64>,
     now_us: u64,
     calls: u64,
@@ -81,6 +83,7 @@ impl Strace {
             events: Vec::new(),
             processes: Processes::new(directory),
             pending: HashMap::new(),
+            making: BTreeSet::new(),
             first_us: None,
             now_us: 0,
             calls: 0,
@@ -129,7 +132,7 @@ impl Strace {
             let (fd, told) =
                 descriptor(word).ok_or_else(|| format!("{} is no descriptor", shown(word)))?;
             if let (-100, Some(told)) = (fd, &told) {
-                self.processes.set_directory(now.process, told.clone());
+                self.processes.set_directory(now.process, told);
             }
             if fd != -100 {
                 base = told.or_else(|| {
@@ -285,12 +288,12 @@ impl Strace {
             b"chdir" if !now.failed() => {
                 let directory = now.path(0)?;
                 let directory = absolute(self.processes.directory(now.process), &directory);
-                self.processes.set_directory(now.process, directory);
+                self.processes.set_directory(now.process, &directory);
             }
             b"fchdir" if !now.failed() => {
                 if let Some((path, _)) = self.file(now, 0)? {
                     let directory = self.paths.get(path).to_vec();
-                    self.processes.set_directory(now.process, directory);
+                    self.processes.set_directory(now.process, &directory);
                 }
             }
             b"clone" | b"clone3" | b"fork" | b"vfork" if !now.failed() => {
@@ -336,7 +339,7 @@ impl Strace {
         offset: Option<u64>,
     ) -> Result<(), String> {
         let Some((path, number)) = self.file(now, fd)? else { return Ok(()) };
-        let length = now.length();
+        let length = transferred(now.length())?;
         let name = self.paths.get(path);
         let is_file = name.starts_with(b"/")
             && !name.starts_with(b"/dev/pts/")
@@ -519,9 +522,10 @@ impl Lines for Strace {
         let body = syntax::body(rest)?;
         if !self.processes.is_known(process) && !matches!(body, Line::Other | Line::Ended) {
             // Its parent's call may return later than its own first one.
-            let parent = self.pending.iter().find(|(_, pending)| makes_process(&pending.text));
-            let parent = parent
-                .map(|(number, pending)| (*number, find(&pending.text, b"CLONE_FILES").is_some()));
+            let parent = self.making.first().and_then(|number| {
+                let pending = self.pending.get(number)?;
+                Some((*number, find(&pending.text, b"CLONE_FILES").is_some()))
+            });
             self.begin(
                 process,
                 parent.map(|(number, _)| number),
@@ -532,10 +536,15 @@ impl Lines for Strace {
         match body {
             Line::Call(_) => self.call(process, at_us, rest),
             Line::Unfinished { text } => {
+                match makes_process(text) {
+                    true => self.making.insert(process),
+                    false => self.making.remove(&process),
+                };
                 self.pending.insert(process, Pending { at_us, text: text.to_vec() });
                 Ok(())
             }
             Line::Resumed { name, text } => {
+                self.making.remove(&process);
                 let Some(mut pending) = self.pending.remove(&process) else {
                     return Err(format!("{} goes on that has not begun", shown(name)));
                 };
@@ -551,6 +560,7 @@ impl Lines for Strace {
                 self.call(process, pending.at_us, &pending.text)
             }
             Line::Ended => {
+                self.making.remove(&process);
                 self.pending.remove(&process);
                 self.processes.end(process);
                 Ok(())
@@ -574,6 +584,10 @@ impl Lines for Strace {
 
     fn events(&self) -> usize {
         self.events.len()
+    }
+
+    fn path_bytes(&self) -> u64 {
+        self.paths.bytes()
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Event, Paths, What, flags};
 
-use super::lines::{Lines, Trace};
+use super::lines::{Lines, Trace, transferred};
 
 const VERSION: u32 = 1;
 
@@ -156,6 +156,9 @@ impl Lines for Weir {
         if line.flags & !flags::ALL != 0 {
             return Err(format!("the flags {} are not known", line.flags));
         }
+        if matches!(line.call, What::Read | What::Write | What::Output) {
+            transferred(line.length)?;
+        }
         let mut intern = |path: Option<String>| -> Result<_, String> {
             path.map(|path| Ok(self.paths.intern(&unescaped(&path)?))).transpose()
         };
@@ -191,6 +194,10 @@ impl Lines for Weir {
 
     fn events(&self) -> usize {
         self.events.len()
+    }
+
+    fn path_bytes(&self) -> u64 {
+        self.paths.bytes()
     }
 }
 
@@ -233,6 +240,20 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_made_clean() {
+        let mut reader = Box::<Weir>::default();
+        for line in [
+            &b"{\"weir_trace\":1,\"calls\":0,\"starts\":0,\"processes\":0,\"wall_us\":0,\"timed\":true}"[..],
+            b"{\"at\":1,\"process\":1,\"call\":\"rename\",\"path\":\"/d/../../e\",\"to\":\"/d//f\"}",
+        ] {
+            reader.line(line).unwrap();
+        }
+        let trace = reader.finish();
+        let (path, to) = (trace.events[0].path.unwrap(), trace.events[0].to.unwrap());
+        assert_eq!((trace.paths.get(path), trace.paths.get(to)), (&b"/e"[..], &b"/d/f"[..]));
+    }
+
+    #[test]
     fn faults_are_named() {
         let mut reader = Box::<Weir>::default();
         assert!(reader.line(b"{\"weir_trace\":2,\"calls\":0,\"starts\":0,\"processes\":0,\"wall_us\":0,\"timed\":true}")
@@ -244,6 +265,7 @@ mod tests {
             b"{\"at\":1,\"process\":1,\"call\":\"fly\"}",
             b"{\"at\":1,\"process\":1,\"call\":\"read\",\"path\":\"%x\"}",
             b"{\"at\":1,\"process\":1,\"call\":\"read\",\"flags\":65535}",
+            b"{\"at\":1,\"process\":1,\"call\":\"read\",\"length\":2147479553}",
             b"{\"at\":-1,\"process\":1,\"call\":\"read\"}",
             b"{\"at\":1,\"process\":1,\"call\":\"read\",\"x\":1}",
         ] {

@@ -40,13 +40,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, syncfs, unlinkat};
+use rustix::fs::{AtFlags, unlinkat};
 use weir_log::{Identity, Lsn};
 use weir_names::tree::{Change, Kind, Part, Tree};
 use weir_names::{NodeId, Place};
 
 use crate::home_names::{HomeNames, keep, names_in, open_directory};
 use crate::identity::Naming;
+use crate::whole::sync_file_system;
 use executor::Executor;
 use inodes::{Finding, Inodes};
 use outcome::{damaged, reason, system};
@@ -87,7 +88,7 @@ pub fn recover_names(
     let mut recovery = Recovery::new(source, &home, log, records, end, None)?;
     recovery.run(usize::MAX)?;
     let recovered = recovery.finish()?;
-    syncfs(source).map_err(|error| system("sync SOURCE's file system")(error.into()))?;
+    sync_file_system(source).map_err(|error| system("sync SOURCE's file system")(error.into()))?;
     Ok(recovered)
 }
 

@@ -118,11 +118,12 @@ impl FileSystem {
         let _changing = self.shard.change_home();
         self.set_owner(caller, inode, set)?;
         self.set_mode(inode, set)?;
-        self.set_times(inode, set)?;
+        if set.atime.is_some() || set.mtime.is_some() {
+            self.set_times_with(inode, || self.set_times(inode, set))?;
+        }
         if SetAttributes::default() != (SetAttributes { size: None, ..*set }) {
             self.note_attributes_changed(inode);
         }
-        self.see_again(inode);
         Ok(())
     }
 
@@ -263,9 +264,6 @@ impl FileSystem {
 
     fn set_times(&self, inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
         let SetAttributes { atime, mtime, .. } = *set;
-        if atime.is_none() && mtime.is_none() {
-            return Ok(());
-        }
         self.home.execute(NameCommand::SetTimes { inode: inode.path_fd()?, atime, mtime })?;
         let Some(home) = inode.file() else {
             return Ok(());

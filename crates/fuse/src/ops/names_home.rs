@@ -923,7 +923,7 @@ impl FileSystem {
                 self.at_home(NameCommand::SetTimes { inode: at, atime, mtime })
             };
             let set = match inode.file() {
-                Some(home) => home.set_times(set),
+                Some(home) => self.set_times_with(inode, || home.set_times(set)),
                 None => set(None),
             };
             // Some homes set the times of what a symbolic link leads to, if that is there.
@@ -942,7 +942,6 @@ impl FileSystem {
             })?;
         }
         inode.set_unprivileged(false);
-        self.see_again(inode);
         Ok(())
     }
 

@@ -47,7 +47,8 @@ const ROOM_AGE: Duration = Duration::from_secs(1);
 
 /// Below this changes go to home at once, which tells whether there is room.
 const FREE_BYTES_MIN: u64 = 256 << 20;
-const FREE_INODES_MIN: u64 = DIRTY_MAX as u64 + 1024;
+/// Free inodes that changes which wait leave to others.
+const FREE_INODES_MIN: u64 = 1024;
 
 /// Directories that are remembered since home was asked for a name in them.
 const ASKED_KEPT: usize = 16;
@@ -124,19 +125,24 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 struct Room {
     looked: Option<Instant>,
-    enough: bool,
+    /// For how many more changes that wait there is room, as far as is known.
+    left: u64,
     /// A thread is to find out.
     asking: bool,
 }
 
 impl Room {
-    fn note(&mut self, space: Option<StatVfs>) {
+    /// What home said while `dirty` changes waited, each of which may need an inode.
+    fn note(&mut self, space: Option<StatVfs>, dirty: usize) {
         (self.looked, self.asking) = (Some(Instant::now()), false);
-        self.enough = space.is_some_and(|space| {
+        self.left = space.map_or(0, |space| {
             let free = space.f_bavail.saturating_mul(space.f_frsize);
-            let inodes = space.f_files == 0 || space.f_favail > FREE_INODES_MIN;
             // A home that tells neither size nor inodes is taken to have room.
-            (space.f_blocks == 0 || free > FREE_BYTES_MIN) && inodes
+            match (space.f_blocks == 0 || free > FREE_BYTES_MIN, space.f_files) {
+                (false, _) => 0,
+                (true, 0) => u64::MAX,
+                (true, _) => space.f_favail.saturating_sub(FREE_INODES_MIN + dirty as u64),
+            }
         });
     }
 }
@@ -281,7 +287,7 @@ impl WriteBehind {
             made_parked: Mutex::default(),
             noting: Mutex::default(),
             entry_timeout,
-            room: Mutex::new(Room { looked: None, enough: true, asking: false }),
+            room: Mutex::new(Room { looked: None, left: 0, asking: false }),
             missed: Mutex::default(),
             asked: Mutex::default(),
             listers: Listers::new(entry_timeout),
@@ -557,6 +563,11 @@ impl WriteBehind {
         counts && is_changed && !before.is_whole
     }
 
+    /// Whether home is still to be given a modification time that a program has set.
+    pub(crate) fn sets_mtime(&self, node: NodeId) -> bool {
+        self.lock().tree.overlay(node).is_some_and(|set| set.mtime.is_some())
+    }
+
     fn shown_of(&self, state: &State, node: NodeId) -> Shown {
         let (wanted, home) = match state.tree.kind(node) {
             None => return Shown::default(),
@@ -585,14 +596,16 @@ impl WriteBehind {
         self.lock().tree.look_up(at.parent(), at.name())
     }
 
-    /// Whether home has room for more. The first time `ask` says so; after that what a thread of this module finds out once a
+    /// Whether home has room for one change more, which is then counted. The first time `ask` says so; after that what a thread of this module finds out once a
     /// second, so that nobody waits for a home that does not answer.
     pub(crate) fn has_room(&self, ask: impl FnOnce() -> Option<StatVfs>) -> bool {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if room.looked.is_none() {
-            room.note(ask());
+            room.note(ask(), 0);
         }
-        let (is_old, enough) = (room.looked.is_none_or(|at| at.elapsed() > ROOM_AGE), room.enough);
+        let is_old = room.looked.is_none_or(|at| at.elapsed() > ROOM_AGE);
+        let enough = room.left > 0;
+        room.left = room.left.saturating_sub(1);
         let asks = is_old && !std::mem::replace(&mut room.asking, true);
         drop(room);
         if asks {
@@ -605,7 +618,8 @@ impl WriteBehind {
 
     /// What home says of its room.
     pub(crate) fn room_is(&self, space: Option<StatVfs>) {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner).note(space);
+        let dirty = self.lock().tree.dirty();
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).note(space, dirty);
     }
 
     /// The tree is to know a directory. Says whether its entries are to be read at home.

@@ -2,9 +2,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, CWD, FlockOperation, flock};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use crate::Test;
@@ -20,6 +20,11 @@ pub const TESTS: &[Test] = &[
     ("direct_and_cached_opens_agree", direct_and_cached_opens_agree),
     ("synchronous_writes_are_home", synchronous_writes_are_home),
     ("changes_underneath_are_seen_at_the_next_open", changes_underneath_are_seen_at_the_next_open),
+    ("changes_underneath_before_the_close_are_seen", changes_underneath_before_the_close_are_seen),
+    (
+        "attributes_set_do_not_hide_changes_underneath",
+        attributes_set_do_not_hide_changes_underneath,
+    ),
     ("locks_exclude", locks_exclude),
     ("a_mount_that_bypasses_the_cache_works", a_mount_that_bypasses_the_cache_works),
     ("a_file_without_read_permission_is_written", a_file_without_read_permission_is_written),
@@ -206,6 +211,55 @@ fn changes_underneath_are_seen_at_the_next_open() {
     assert_eq!(fs::read(fixture.at("file")).unwrap(), b"CHANGED underneath, and longer");
     fixture.sync();
     assert_eq!(fs::read(fixture.home("file")).unwrap(), b"CHANGED underneath, and longer");
+}
+
+fn changes_underneath_before_the_close_are_seen() {
+    let fixture = Fixture::new();
+    fs::write(fixture.at("file"), b"through the mount").unwrap();
+    fixture.sync();
+    // Closed and clean by now, or a moment later.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    for content in [b"changed while it was open".as_slice(), b"and once more"] {
+        let reader = fs::File::open(fixture.at("file")).unwrap();
+        fs::read(fixture.at("file")).unwrap();
+        fs::write(fixture.home("file"), content).unwrap();
+        drop(reader);
+        // RELEASE comes after close(2) has returned.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(fs::read(fixture.at("file")).unwrap(), content);
+    }
+}
+
+fn attributes_set_do_not_hide_changes_underneath() {
+    let fixture = Fixture::new();
+    let times = |seconds| {
+        let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, fixture.at("file"), &times, AtFlags::empty()).unwrap();
+    };
+    fs::write(fixture.at("file"), b"through the mount").unwrap();
+    fixture.sync();
+    // Closed and clean by now, or a moment later.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(fs::read(fixture.at("file")).unwrap(), b"through the mount");
+
+    fs::write(fixture.home("file"), b"changed underneath").unwrap();
+    fs::set_permissions(fixture.at("file"), fs::Permissions::from_mode(0o600)).unwrap();
+    fixture.sync();
+    assert_eq!(fs::read(fixture.at("file")).unwrap(), b"changed underneath");
+
+    fs::write(fixture.home("file"), b"and once more").unwrap();
+    times(1000);
+    assert_eq!(fs::read(fixture.at("file")).unwrap(), b"and once more");
+    fixture.sync();
+    assert_eq!(fs::metadata(fixture.at("file")).unwrap().mtime(), 1000);
+    assert_eq!(fs::metadata(fixture.home("file")).unwrap().mtime(), 1000);
+
+    fs::write(fixture.home("file"), b"for the last time").unwrap();
+    times(2000);
+    fixture.sync();
+    assert_eq!(fs::read(fixture.at("file")).unwrap(), b"for the last time");
+    assert_eq!(fs::metadata(fixture.home("file")).unwrap().mtime(), 2000);
 }
 
 fn locks_exclude() {

@@ -8,7 +8,7 @@ use libc::{FILE, sockaddr, socklen_t};
 use super::data::may_be_cancelled;
 use super::interpose;
 use crate::session::Path;
-use crate::{session, table};
+use crate::{session, stream, sys, table};
 
 interpose! {
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
@@ -138,12 +138,25 @@ interpose! {
         stream_opened(next(path, mode, stream))
     }
 
-    fn fclose(stream: *mut FILE) -> c_int as next {
-        stream_closing(stream);
-        next(stream)
+    fn fflush(stream: *mut FILE) -> c_int as next {
+        if stream_written(stream) { next(stream) } else { libc::EOF }
     }
 
+    fn fclose(stream: *mut FILE) -> c_int as next {
+        let is_written = stream_written(stream);
+        let errno = sys::errno();
+        stream_closing(stream);
+        let result = next(stream);
+        if is_written {
+            return result;
+        }
+        sys::set_errno(errno);
+        libc::EOF
+    }
+
+    // Its result is the program's status, and says nothing of what could not be written.
     fn pclose(stream: *mut FILE) -> c_int as next {
+        stream_written(stream);
         stream_closing(stream);
         next(stream)
     }
@@ -182,6 +195,12 @@ fn stream_opened(stream: *mut FILE) -> *mut FILE {
         table::opened(unsafe { libc::fileno(stream) });
     }
     stream
+}
+
+/// Writes what a stream has buffered by the door of the session; `false`: that has failed, as fflush(3).
+fn stream_written(stream: *mut FILE) -> bool {
+    // SAFETY: the program vouches that it is a stream, or null.
+    unsafe { stream::write_buffered(stream) }
 }
 
 /// The stream's descriptor is about to be closed, inside the C library.

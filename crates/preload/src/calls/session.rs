@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use libc::{pid_t, sockaddr, socklen_t};
+use libc::{pid_t, sockaddr, socklen_t, timespec};
 
 use super::data::{pthread_testcancel, rest};
 use super::interpose;
@@ -29,6 +29,11 @@ fn one(number: c_int) -> impl Fn([Path; 1]) -> [usize; 6] {
 /// Those of a call with two of both.
 fn two([Path(at, from), Path(into, to)]: [Path; 2]) -> [usize; 6] {
     [at as usize, from.addr(), into as usize, to.addr(), 0, 0]
+}
+
+/// The arguments of symlinkat(2).
+fn with_target(target: *const c_char) -> impl Fn([Path; 1]) -> [usize; 6] {
+    move |[Path(at, name)]| [target.addr(), at as usize, name.addr(), 0, 0, 0]
 }
 
 interpose! {
@@ -112,6 +117,69 @@ interpose! {
     fn renameat(at: c_int, from: *const c_char, into: c_int, to: *const c_char) -> c_int as next {
         by_door!(libc::SYS_renameat, [Path(at, from), Path(into, to)], two);
         next(at, from, into, to)
+    }
+
+    fn renameat2(
+        at: c_int,
+        from: *const c_char,
+        into: c_int,
+        to: *const c_char,
+        flags: c_uint,
+    ) -> c_int as next {
+        let with_flags = |paths| {
+            let [at, from, into, to, ..] = two(paths);
+            [at, from, into, to, flags as usize, 0]
+        };
+        by_door!(libc::SYS_renameat2, [Path(at, from), Path(into, to)], with_flags);
+        next(at, from, into, to, flags)
+    }
+
+    fn linkat(
+        at: c_int,
+        from: *const c_char,
+        into: c_int,
+        to: *const c_char,
+        flags: c_int,
+    ) -> c_int as next {
+        // With AT_SYMLINK_FOLLOW it may be linked from elsewhere, with AT_EMPTY_PATH there is no name.
+        if flags == 0 {
+            by_door!(libc::SYS_linkat, [Path(at, from), Path(into, to)], two);
+        }
+        next(at, from, into, to, flags)
+    }
+
+    fn symlink(target: *const c_char, path: *const c_char) -> c_int as next {
+        by_door!(libc::SYS_symlinkat, [Path(HERE, path)], with_target(target));
+        next(target, path)
+    }
+
+    fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -> c_int as next {
+        by_door!(libc::SYS_symlinkat, [Path(at, path)], with_target(target));
+        next(target, at, path)
+    }
+
+    fn futimens(fd: c_int, times: *const timespec) -> c_int as next {
+        // The C library refuses AT_FDCWD, which would name the working directory.
+        if fd < 0 {
+            return next(fd, times);
+        }
+        // SAFETY: the arguments are the program's.
+        let done =
+            unsafe { session::on_file(libc::SYS_utimensat, fd, [0, times.addr(), 0, 0, 0]) };
+        done.map_or_else(|| next(fd, times), |result| result as c_int)
+    }
+
+    fn fsetxattr(
+        fd: c_int,
+        name: *const c_char,
+        value: *const c_void,
+        len: usize,
+        flags: c_int,
+    ) -> c_int as next {
+        let rest = [name.addr(), value.addr(), len, flags as usize, 0];
+        // SAFETY: the arguments are the program's.
+        let done = unsafe { session::on_file(libc::SYS_fsetxattr, fd, rest) };
+        done.map_or_else(|| next(fd, name, value, len, flags), |result| result as c_int)
     }
 
     fn ftruncate(fd: c_int, len: i64) -> c_int as next {

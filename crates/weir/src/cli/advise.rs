@@ -27,10 +27,11 @@ pub struct AdviseArguments {
     pub source: Option<PathBuf>,
     /// Where the page goes; weir-advise.html by default
     ///
-    /// One file of HTML, with its charts, that needs no network. A former page is replaced, any other file is not.
+    /// One file of HTML, with its charts, that needs no network. A former page is replaced, any other file is not, and no
+    /// symbolic link is followed.
     #[arg(long, value_name = "FILE.html")]
     pub out: Option<PathBuf>,
-    /// Write everything that was found to FILE, as JSON
+    /// Write everything that was found to FILE, as JSON; a regular file is replaced
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Read what was recorded before, instead of running a program

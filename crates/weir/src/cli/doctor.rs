@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::bucket::BucketOptions;
+
 use clap::Args;
 
 /// What `weir doctor` is for.
@@ -37,11 +39,13 @@ EXIT STATUS:
 /// Arguments of `weir doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArguments {
-    /// The directory to be served
+    /// The directory to be served, or s3://BUCKET/PREFIX
     pub source: Option<PathBuf>,
     /// The directory that it is to appear at
     pub mountpoint: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub bucket: BucketOptions,
 }

@@ -436,13 +436,26 @@ Run CMD as it is, on its own files, and say whether Weir would make it faster.
 CMD runs under strace(1), which records what it asks of the file system. Then a piece of that is done again, with other \
 data, in a scratch directory beside its files: directly, on a mount, under 'weir run', and under 'weir run --sync external'. \
 From what the calls took each way follows what CMD would take. The scratch directory is removed at the end; all this takes \
-some seconds and at most some hundred MiB of space. A summary is printed, and a page is written with what was found.";
+some seconds and at most some hundred MiB of space, or 2 GiB where 4 GiB are free. A summary is printed to standard error, since standard output is CMD's \
+(with --trace: to standard output), and a page is written with what was found.";
 
 pub(super) const ADVISE_AFTER: &str = "\
 WHAT IS NOT SEEN:
   Reads and writes by memory mappings, io_uring and io_submit(2) are counted and not predicted. How calls of several processes
   delay each other is not modelled. CMD is slowed down while it is recorded, more the more calls it makes. Programs that are
-  set-user-ID run without their privileges. What is brought home after CMD has ended is not part of the ratio.
+  set-user-ID run without their privileges. What is brought home after CMD has ended is not part of the ratio. Processes that
+  CMD leaves running when it ends go on, and are no longer recorded a second later.
+
+WHERE IT TRIES:
+  In .weir-advise-PID-N in the directory, and another one in $TMPDIR or /tmp. Nothing is tried where another user could replace
+  what is made: in directories, or below directories, that belong to another user than root and this one, or that others may
+  write and that are not sticky. The costs are then estimated. Run it as the user whose directory it is.
+  What a program did outside of the directory is not done again. Configuration files do not concern the mounts of a trial.
+
+SIGNALS:
+  While CMD runs, they reach it, and the advice follows. SIGINT, SIGQUIT, SIGTERM and SIGHUP at other times end weir advise, which
+  unmounts and removes what it made. Killed by SIGKILL it leaves CMD running, and its scratch directories and their mounts for
+  some other weir advise to remove: the next one of this user in the same directory.
 
 EXAMPLES:
   weir advise -- sqlite3 /srv/app/data.db '.read load.sql'
@@ -451,4 +464,5 @@ EXAMPLES:
 
 EXIT STATUS:
   That of CMD, or 128 plus the number of the signal that ended it. With --trace 0. If there is no advice: 1, with one line
-  that says why; 127 if there is no such program, 126 if it cannot be executed.";
+  that says why; 127 if there is no such program, 126 if it cannot be executed; 128 plus the number of the signal by which weir
+  advise was ended.";

@@ -10,7 +10,7 @@ use crate::cli::{StatusArguments, SyncArguments, UmountArguments};
 use crate::command::progress::Progress;
 use crate::control::client::{self, ControlError, Daemon};
 use crate::control::protocol::{Reply, Request, RequestsReport, Status};
-use crate::failure::Failure;
+use crate::failure::{Failure, one_line, pretty_json};
 use crate::metrics::{self, Silent};
 use crate::mounts::{self, Mount, MountTable};
 use crate::status;
@@ -39,9 +39,7 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
         Err(ControlError::Dead(_)) => return Err(remove_dead(&mount)),
         reply => reply?,
     };
-    if let Reply::Failed { message } = reply {
-        return Err(Failure::Refused(message));
-    }
+    check_done(reply, &mount)?;
     daemon.wait_for_end();
     drop(progress);
     Ok(ExitCode::SUCCESS)
@@ -84,9 +82,21 @@ pub fn sync(arguments: &SyncArguments) -> Result<ExitCode, Failure> {
     let progress = Progress::of(&mount);
     let reply = daemon.ask(&Request::Sync);
     drop(progress);
-    match reply? {
+    check_done(reply?, &mount)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a daemon answers when it has done something.
+fn check_done(reply: Reply, mount: &Mount) -> Result<(), Failure> {
+    match reply {
+        Reply::Done => Ok(()),
         Reply::Failed { message } => Err(Failure::Refused(message)),
-        _ => Ok(ExitCode::SUCCESS),
+        Reply::Status { .. } | Reply::Session => {
+            let path = mounts::shown(&mount.mount_point);
+            Err(Failure::Refused(format!(
+                "the daemon of {path} does not say that it is done: is it another version?"
+            )))
+        }
     }
 }
 
@@ -100,8 +110,10 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
         {
             let shown = path.display();
             print(&match arguments.json {
-                true => json(&serde_json::json!({ "path": shown.to_string(), "state": state })),
-                false => format!("{shown}: {state}\n"),
+                true => {
+                    pretty_json(&serde_json::json!({ "path": shown.to_string(), "state": state }))
+                }
+                false => one_line(&format!("{shown}: {state}")) + "\n",
             })?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -115,9 +127,9 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
         let text = match (arguments.requests, arguments.json) {
             _ if arguments.prometheus => metrics::render(&[status], &[]),
             (false, false) => status::render(&status),
-            (false, true) => json(&status),
+            (false, true) => pretty_json(&status),
             (true, false) => status::render_requests(&status),
-            (true, true) => json(&RequestsReport::from(&status)),
+            (true, true) => pretty_json(&RequestsReport::from(&status)),
         };
         print(&text)?;
         return Ok(ExitCode::SUCCESS);
@@ -141,9 +153,9 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     let text = match (arguments.requests, arguments.json) {
         _ if arguments.prometheus => metrics::render(&statuses, &silent_ones),
         (false, false) => status::render_all(&statuses),
-        (false, true) => json(&statuses),
+        (false, true) => pretty_json(&statuses),
         (true, false) => status::render_all_requests(&statuses),
-        (true, true) => json(&statuses.iter().map(RequestsReport::from).collect::<Vec<_>>()),
+        (true, true) => pretty_json(&statuses.iter().map(RequestsReport::from).collect::<Vec<_>>()),
     };
     print(&text)?;
     Ok(outcome)
@@ -183,10 +195,7 @@ fn state_of(path: &Path, mount: &Mount) -> Result<Option<String>, Failure> {
 
 /// A mount whose daemon did not answer, for metrics.
 fn silent(mount: &Mount) -> Silent {
-    Silent {
-        mountpoint: mount.mount_point.to_string_lossy().into_owned(),
-        source: mount.source.to_string_lossy().into_owned(),
-    }
+    Silent { mountpoint: mounts::shown(&mount.mount_point), source: mounts::shown(&mount.source) }
 }
 
 fn status_of(mount: &Mount) -> Result<Status, Failure> {
@@ -200,10 +209,6 @@ fn status_of(mount: &Mount) -> Result<Status, Failure> {
 fn unexpected(mountpoint: &Path) -> Failure {
     let path = mountpoint.display();
     Failure::Refused(format!("the daemon of {path} gave no status: is it another version?"))
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).expect("plain structures of strings and numbers") + "\n"
 }
 
 /// Prints; a reader that closes the pipe early is no failure.

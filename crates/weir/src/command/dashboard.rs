@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use crate::cli::dashboard::DashboardArguments;
 use crate::failure::Failure;
-use crate::http::{Hosts, Listener, Request, Response, client};
+use crate::http::{Hosts, Listener, Request, Response, client, is_local};
 
 use watch::Watch;
 
@@ -57,7 +57,7 @@ pub fn run(arguments: &DashboardArguments) -> Result<ExitCode, Failure> {
 }
 
 fn answer(request: &Request<'_>, server: SocketAddr, watch: &Watch) -> Response {
-    if server.ip().is_loopback() && !is_admitted(client::user(request.client, server)) {
+    if is_local(server) && !is_admitted(client::user(request.client, server)) {
         let why = "this page is shown to the user who runs 'weir dashboard', and to root\n";
         return Response::refusal(403, why);
     }

@@ -6,6 +6,7 @@
 //! Invariants: nothing is changed, and no lock is taken that a mount would wait for. A *problem* is what makes a mount fail, and
 //! nothing else is one.
 
+mod bucket;
 mod finding;
 mod machine;
 mod mounts;
@@ -15,6 +16,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::bucket::Bucket;
 use crate::cli::DoctorArguments;
 use crate::config_file;
 use crate::failure::Failure;
@@ -29,7 +31,11 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let settings = configuration(arguments.mountpoint.as_deref(), &mut findings);
     let table = MountTable::read().unwrap_or_default();
     machine::check(&settings, &mut findings);
-    if let Some(source) = &arguments.source {
+    let options = arguments.bucket.clone().over(settings.bucket.clone());
+    let is_bucket = arguments.source.as_deref().and_then(|named| Bucket::named(named, &options));
+    if let Some(found) = &is_bucket {
+        bucket::check(found, &mut findings);
+    } else if let Some(source) = &arguments.source {
         place::check(source, arguments.mountpoint.as_deref(), &settings, &table, &mut findings);
     }
     mounts::check(arguments.source.as_deref(), &table, &mut findings);

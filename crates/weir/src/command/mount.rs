@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::remount;
+use crate::bucket::{Bucket, BucketOptions};
 use crate::cli::MountArguments;
 use crate::daemon::service::ServiceManager;
 use crate::daemon::{self, Checked, DaemonError, Locked, MountRequest};
@@ -94,7 +95,16 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
     let mountpoint = absolute("MOUNTPOINT", &arguments.mountpoint)?;
     let from_command_line = arguments.layer()?;
     let configured = arguments.configured(&configured_name(&mountpoint))?;
+    let named = arguments.source.as_ref().or(configured.source.as_ref());
+    let options = from_command_line.bucket.clone().over(configured.bucket.clone());
+    let bucket = named.and_then(|named| Bucket::named(named, &options));
+    if bucket.is_none() && from_command_line.bucket != BucketOptions::default() {
+        return Err(Failure::Usage(
+            "--endpoint and the other options of buckets need a SOURCE s3://BUCKET/PREFIX".into(),
+        ));
+    }
     let source = match (&arguments.source, &configured.source) {
+        _ if let Some(bucket) = &bucket => bucket.directory().map_err(DaemonError::from)?,
         (Some(named), _) => absolute("SOURCE", named)?,
         (None, Some(configured)) => configured.clone(),
         (None, None) => {
@@ -112,7 +122,7 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
             *path = absolute(name, path)?;
         }
     }
-    Ok(MountRequest { source, mountpoint, settings })
+    Ok(MountRequest { source, bucket, mountpoint, settings })
 }
 
 /// The name of a mount point in a configuration file: canonical, unless it is a FUSE mount already,

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use weir_backend::{LogFile, LogPlace, Look, without_void};
 use weir_log::{Group, Record, Report, Scan, Superblock};
 
+use crate::bucket::Bucket;
 use crate::cli::{LogArguments, RecoverArguments};
 use crate::command::progress::Progress;
 use crate::daemon::DaemonError;
@@ -26,8 +27,18 @@ fn refused(error: impl std::fmt::Display) -> Failure {
 
 /// Replays a log to its SOURCE.
 pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
+    let Some(bucket) = Bucket::named(&arguments.source, &arguments.bucket) else {
+        return recover_to(&arguments.source, arguments);
+    };
+    let served = bucket.start().map_err(DaemonError::from)?;
+    let outcome = recover_to(served.directory(), arguments)?;
+    served.end().map_err(DaemonError::from)?;
+    Ok(outcome)
+}
+
+fn recover_to(directory: &Path, arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
     let mounts = MountTable::read().map_err(refused)?;
-    let source = Source::open(&arguments.source, &mounts).map_err(DaemonError::from)?;
+    let source = Source::open(directory, &mounts).map_err(DaemonError::from)?;
     let lock = source.lock(Path::new("(recovery)"), false).map_err(DaemonError::from)?;
     let logs = Logs::new(&source, lock.own());
     let dry = arguments.dry_run;

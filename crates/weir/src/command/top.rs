@@ -4,7 +4,8 @@
 //! [`model`] is what the view shows and what keys do to it; [`view`] draws it; [`screen`] has the terminal. [`once`] prints one
 //! sample without any of the last three. [`columns`] and [`figures`] serve both.
 //!
-//! Invariant: the mounts themselves are not used, so that a daemon that hangs cannot hang this.
+//! Invariants: the mounts themselves are not used, so that a daemon that hangs cannot hang this. A signal that ends programs ends this
+//! one, and so does a terminal that is gone, whatever the drawing thread waits for.
 
 mod asking;
 mod columns;
@@ -17,9 +18,10 @@ mod view;
 mod watched;
 
 use std::io::{self, IsTerminal, Write};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -36,6 +38,12 @@ use crate::signals;
 
 /// How long keys are waited for before answers are looked at.
 const TURN: Duration = Duration::from_millis(50);
+
+/// How long the drawing thread may take to end after a signal; then the thread of signals ends the program.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How often the thread of signals looks whether the terminal is gone.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How often the ages of answers that are missing are drawn.
 const AGING: Duration = Duration::from_secs(1);
@@ -81,13 +89,17 @@ enum News {
     Told(Told),
     /// The program is to end.
     Signal(&'static str),
+    /// It is to stop.
+    Stop,
+    /// It was continued.
+    Continued,
 }
 
 fn show(interval: Duration, one: Option<Mount>) -> Result<ExitCode, Failure> {
     let failed = |what: &str, error: io::Error| Failure::Refused(format!("cannot {what}: {error}"));
     let (sender, receiver) = channel();
     // Before any thread is started.
-    let signals = signals::block().map_err(|error| failed("block signals", error))?;
+    let signals = signals::block_with_stops().map_err(|error| failed("block signals", error))?;
     listen(signals, sender.clone()).map_err(|error| failed("wait for signals", error))?;
     let mut model = Model::new(interval, one.is_some());
     let told = move |told| {
@@ -96,35 +108,55 @@ fn show(interval: Duration, one: Option<Mount>) -> Result<ExitCode, Failure> {
     };
     let asker = Asker::start(wanted(one), interval, told)
         .map_err(|error| failed("start a thread to ask the daemons", error))?;
-    let theme = Theme::of_environment();
     let on_terminal = |error| failed("use the terminal", error);
     let mut screen = Screen::take().map_err(on_terminal)?;
+    match follow(&mut model, &mut screen, &asker, &receiver) {
+        // Nobody is there to be told of an error.
+        Err(_) if screen::is_hung_up() => Ok(ended_by("SIGHUP").into()),
+        outcome => outcome.map_err(on_terminal),
+    }
+}
+
+/// Shows the mounts until a key or a signal ends that.
+fn follow(
+    model: &mut Model,
+    screen: &mut Screen,
+    asker: &Asker,
+    receiver: &Receiver<News>,
+) -> io::Result<ExitCode> {
+    let theme = Theme::of_environment();
     let mut drawn: Option<Instant> = None;
     loop {
         let now = Instant::now();
         if drawn.is_none_or(|at| model.is_aging(now) && now.duration_since(at) >= AGING) {
-            screen.draw(|frame| view::draw(frame, &mut model, theme, now)).map_err(on_terminal)?;
+            screen.draw(|frame| view::draw(frame, model, theme, now))?;
             drawn = Some(now);
         }
-        if event::poll(TURN).map_err(on_terminal)? {
+        if screen::wait(TURN)? {
             drawn = None;
-            let reaction = match event::read().map_err(on_terminal)? {
+            let reaction = match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => model.press(key),
                 // The terminal has another size, which drawing looks at.
                 _ => Reaction::Draw,
             };
             match reaction {
                 Reaction::Draw => {}
-                Reaction::DrawAnew => screen.clear().map_err(on_terminal)?,
+                Reaction::DrawAnew => screen.clear()?,
                 Reaction::Quit => return Ok(ExitCode::SUCCESS),
-                Reaction::Suspend => screen.stop().map_err(on_terminal)?,
+                Reaction::Suspend => screen.stop()?,
                 Reaction::SetInterval(interval) => asker.set_interval(interval),
             }
         }
-        for news in receiver.try_iter() {
+        let all: Vec<News> = receiver.try_iter().collect();
+        let continued = all.iter().rposition(|news| matches!(news, News::Continued));
+        for (index, news) in all.into_iter().enumerate() {
             match news {
+                // It was continued already: nobody would do it again.
+                News::Stop if continued.is_some_and(|last| index < last) => {}
                 News::Told(told) => model.take(told),
-                News::Signal(name) => return Ok(ended_by(name)),
+                News::Signal(name) => return Ok(ended_by(name).into()),
+                News::Stop => screen.stop()?,
+                News::Continued => screen.take_again()?,
             }
             drawn = None;
         }
@@ -142,18 +174,39 @@ fn wanted(one: Option<Mount>) -> Wanted {
 }
 
 fn listen(signals: signals::Blocked, sender: Sender<News>) -> io::Result<()> {
-    signals.listen(move |name| {
+    let taken = move |name: &'static str| {
+        let news = match name {
+            "SIGTSTP" => News::Stop,
+            "SIGCONT" => News::Continued,
+            _ => News::Signal(name),
+        };
+        let is_end = matches!(news, News::Signal(_));
         // Nobody listens at the end.
-        let _ = sender.send(News::Signal(name));
+        let _ = sender.send(news);
+        if is_end {
+            end_after_grace(name);
+        }
+    };
+    signals.listen_and_look(LOOK, taken, || {
+        if screen::is_hung_up() {
+            end_after_grace("SIGHUP");
+        }
     })
 }
 
+/// Ends the program if the drawing thread does not.
+fn end_after_grace(name: &str) {
+    thread::sleep(GRACE);
+    screen::give_back_at_end();
+    process::exit(ended_by(name).into());
+}
+
 /// As a shell says of a program that a signal ended.
-fn ended_by(name: &str) -> ExitCode {
+fn ended_by(name: &str) -> u8 {
     let number = match name {
         "SIGHUP" => libc::SIGHUP,
         "SIGINT" => libc::SIGINT,
         _ => libc::SIGTERM,
     };
-    ExitCode::from(128 + number as u8)
+    128 + number as u8
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 
+use super::conversation::{Deadline, Within};
 use super::place;
 use super::protocol::{self, Reply, Request};
 use crate::mounts::Device;
@@ -257,13 +258,12 @@ where
 }
 
 fn answer(connection: UnixStream, handle: &impl Fn(Request, Responder)) -> io::Result<()> {
-    connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
     let peer = rustix::net::sockopt::socket_peercred(&connection)?;
     if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    match protocol::receive(&connection) {
+    match protocol::receive(Within::new(&connection, Deadline::within(PATIENCE))) {
         Ok(request) => handle(request, Responder(connection)),
         Err(error) => {
             let message = format!("the daemon does not understand the request: {error}");

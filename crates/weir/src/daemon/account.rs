@@ -13,7 +13,7 @@ use weir_fuse::{Observer, Transport};
 use weir_shard::{Shard, SlowFile};
 
 use crate::control::protocol::{NamesReport, SlowFileReport, Status};
-use crate::mounts::{Device, MountTable};
+use crate::mounts::{Device, MountTable, shown};
 
 /// Paths of names shown for each kind of trouble.
 const PATHS_SHOWN: usize = 5;
@@ -65,8 +65,8 @@ impl Account {
         Status {
             weir_version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            source: self.source.to_string_lossy().into_owned(),
-            mountpoint: self.mountpoint.to_string_lossy().into_owned(),
+            source: shown(&self.source),
+            mountpoint: shown(&self.mountpoint),
             uptime_ms: u64::try_from(self.mounted_at.elapsed().as_millis()).unwrap_or(u64::MAX),
             fetch_policy: self.fetch_policy.name().to_owned(),
             write_back: self.write_back.name().to_owned(),

@@ -24,6 +24,7 @@ use crate::control::protocol::{Reply, Request};
 use crate::control::server::Responder;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::namespaces::{self, Holder};
+use crate::shell_word::word;
 use crate::unmount::{self, How, UnmountError};
 
 /// Pause before another attempt to write home and unmount.
@@ -35,6 +36,9 @@ const LOG_WATCH: Duration = Duration::from_secs(1);
 /// How long an unmounted mount may take to end before the waiting command is told which processes still
 /// have it. A namespace that is just ending releases it within this time.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Places of a mount that are unmounted by force, at most.
+const PLACES_MAX: usize = 100;
 
 /// Attempts to unmount a mount in use, and the pause between them: a process that is just ending, or
 /// that forked another one, releases it in a moment.
@@ -304,16 +308,17 @@ impl Ended {
         self.log_is_void
     }
 
-    /// Answers the requests that wait for the end. An error says what was lost.
-    pub fn finish(self) -> Result<(), String> {
-        let reply = match &self.lost {
-            None => Reply::Done,
-            Some(lost) => Reply::Failed { message: lost.clone() },
+    /// Answers the requests that wait for the end. An error says what was lost; `after` is what went wrong after that, if anything.
+    pub fn finish(self, after: Result<(), String>) -> Result<(), String> {
+        let outcome = self.lost.map_or(after, Err);
+        let reply = match &outcome {
+            Ok(()) => Reply::Done,
+            Err(message) => Reply::Failed { message: message.clone() },
         };
         for responder in self.responders {
             responder.send(&reply);
         }
-        self.lost.map_or(Ok(()), Err)
+        outcome
     }
 }
 
@@ -479,6 +484,8 @@ impl Lifecycle {
             responder.send(&Reply::Failed { message });
             Next::Wait
         };
+        // As long as it is at two places, no other mount gets its device number.
+        let is_at_more = self.places().len() > 1;
         let home = self.write_home();
         if let (Err(error), false) = (home, force) {
             let message = format!("{}: {}", self.is_still(), self.not_home(&error));
@@ -508,7 +515,20 @@ impl Lifecycle {
                 return refused(responder, message);
             }
         }
+        let left = if is_at_more { self.places() } else { Vec::new() };
+        if let (Some(left), false) = (left.first(), force) {
+            let message = format!(
+                "everything is home and durable, and one place of the mount is unmounted, but it is also mounted at {0}: unmount that, too \
+                 ('weir umount {0}')",
+                word(left)
+            );
+            return refused(responder, message);
+        }
         self.accept(force, responder);
+        if !left.is_empty() {
+            tracing::warn!("unmounting by force, mounted at other places, too");
+            return Next::CutOff;
+        }
         if force {
             let holders = namespaces::holders(self.place.device);
             if !holders.is_empty() {
@@ -587,10 +607,11 @@ impl Lifecycle {
         // From here on the device number may belong to another mount.
         drop(self.guard.take());
         let (mut lost, mut told) = (None, String::new());
-        let mut is_logged = false;
+        let (mut is_logged, mut is_durable) = (false, true);
         while let Err(error) = self.write_home() {
             if self.forced {
                 lost = Some(self.lost(&error));
+                is_durable = false;
                 break;
             }
             if is_logged {
@@ -622,11 +643,11 @@ impl Lifecycle {
         self.observer.stop_names();
         let log_is_void = lost.is_none() && self.shard.close_log();
         self.shard.stop();
+        if is_durable {
+            self.observer.tell_sessions_that_all_is_durable();
+        }
         match &lost {
-            None => {
-                self.observer.tell_sessions_that_all_is_durable();
-                tracing::info!("everything is home");
-            }
+            None => tracing::info!("everything is home"),
             Some(lost) => tracing::error!("{lost}"),
         }
         // A request that came while the mount was ending gets its answer.
@@ -643,9 +664,14 @@ impl Lifecycle {
     /// Only while the mount exists: its device number may belong to another mount afterwards.
     fn cut_off(&self) {
         let connection = Abort::of(self.place.device);
-        match self.unmount(How::Detach) {
-            Ok(()) | Err(UnmountError::NotMounted) => {}
-            Err(error) => tracing::error!("cannot unmount: {error}"),
+        for _ in 0..PLACES_MAX {
+            if self.places().is_empty() {
+                break;
+            }
+            match self.unmount(How::Detach) {
+                Ok(()) | Err(UnmountError::NotMounted) => {}
+                Err(error) => tracing::error!("cannot unmount: {error}"),
+            }
         }
         // If that fails, programs can write until this process has ended: writes after the last sync are lost,
         // as in a crash.
@@ -672,7 +698,7 @@ impl Lifecycle {
 
     /// The message about what is not home after the mount has ended, and how to end the daemon.
     fn goes_on(&self, error: &NotHome) -> String {
-        let (pid, source) = (std::process::id(), self.place.source.display());
+        let (pid, source) = (std::process::id(), word(&self.place.source));
         let kept = self.not_home(error);
         let end = format!("'weir umount --force {source}' ends it before");
         let left = match &self.place.log {
@@ -762,6 +788,13 @@ impl Lifecycle {
         self.observer.settle_names().map_err(NotHome::Names)
     }
 
+    /// Where the mount is in this namespace: at several places after `mount --bind`.
+    fn places(&self) -> Vec<PathBuf> {
+        let table = MountTable::read().unwrap_or_default();
+        let is_ours = |mount: &&Mount| mount.is_weir() && mount.device == self.place.device;
+        table.iter().filter(is_ours).map(|mount| mount.mount_point.clone()).collect()
+    }
+
     /// Unmounts if no program uses the mount; waits briefly for programs that are just ending.
     fn unmount_idle(&self) -> Result<(), UnmountError> {
         for _ in 0..UNMOUNT_TRIES {
@@ -774,14 +807,16 @@ impl Lifecycle {
     }
 
     fn unmount(&self, how: How) -> Result<(), UnmountError> {
-        // Another file system may have been mounted there since.
         let table = MountTable::read().map_err(UnmountError::Kernel)?;
-        match table.at(&self.place.mountpoint) {
-            Some(mount) if mount.device == self.place.device => {
-                unmount::unmount(&self.place.mountpoint, how)
-            }
-            Some(_) if table.of_device(self.place.device).is_some() => Err(UnmountError::Covered),
-            _ => Err(UnmountError::NotMounted),
+        let is_ours = |mount: &&Mount| mount.device == self.place.device;
+        let ours = table.at(&self.place.mountpoint).filter(is_ours);
+        // It may have been moved (`mount --move`).
+        let Some(ours) = ours.or_else(|| table.of_device(self.place.device)) else {
+            return Err(UnmountError::NotMounted);
+        };
+        match table.at(&ours.mount_point).filter(is_ours) {
+            Some(_) => unmount::unmount(&ours.mount_point, how),
+            None => Err(UnmountError::Covered),
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::Account;
-use crate::http::{Hosts, Listener, Response, Serving};
+use crate::http::{Hosts, Listener, Response, Serving, is_local};
 use crate::metrics::{self, CONTENT_TYPE};
 
 /// How long figures are told again.
@@ -26,7 +26,7 @@ const PATH: &str = "/metrics";
 pub fn start(listener: Option<Listener>, account: Arc<Account>) -> io::Result<Option<Serving>> {
     let Some(listener) = listener else { return Ok(None) };
     // On other addresses machines go by their names.
-    let hosts = match listener.address().ip().is_loopback() {
+    let hosts = match is_local(listener.address()) {
         true => Hosts::AddressesOnly,
         false => Hosts::Any,
     };

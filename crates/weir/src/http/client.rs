@@ -8,13 +8,33 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The user whose socket at `client` is connected to `server`; `None` if there is no such socket on this machine.
 pub fn user(client: SocketAddr, server: SocketAddr) -> Option<u32> {
-    let table = match client {
-        SocketAddr::V4(_) => "/proc/net/tcp",
-        SocketAddr::V6(_) => "/proc/net/tcp6",
+    // A listener at an IPv4 address that is written as one of IPv6 has clients of both kinds: the sockets of a client are where the
+    // client made them.
+    let (client, server) = (canonical(client), canonical(server));
+    let in_table = |table: &str, client: SocketAddr, server: SocketAddr| {
+        let table = BufReader::new(std::fs::File::open(table).ok()?);
+        let (client, server) = (hexadecimal(client), hexadecimal(server));
+        table.lines().map_while(Result::ok).find_map(|line| user_in(&line, &client, &server))
     };
-    let table = BufReader::new(std::fs::File::open(table).ok()?);
-    let (client, server) = (hexadecimal(client), hexadecimal(server));
-    table.lines().map_while(Result::ok).find_map(|line| user_in(&line, &client, &server))
+    if client.is_ipv4()
+        && let Some(user) = in_table("/proc/net/tcp", client, server)
+    {
+        return Some(user);
+    }
+    in_table("/proc/net/tcp6", mapped(client), mapped(server))
+}
+
+/// An IPv4 address that is written as one of IPv6, as what it is.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// An address as one of IPv6.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// `sl local_address rem_address st tx:rx tr:tm retrnsmt uid timeout inode ...`. A socket without an inode is nobody's any
@@ -56,6 +76,21 @@ mod tests {
             let own = rustix::process::geteuid().as_raw();
             assert_eq!(user(place, server), Some(own), "{address}");
             assert_eq!(user(server, server), None);
+        }
+    }
+
+    #[test]
+    fn a_client_of_a_mapped_address_is_its_users() {
+        // A machine may have no IPv6.
+        let Ok(listener) = TcpListener::bind("[::ffff:127.0.0.1]:0") else { return };
+        let server = listener.local_addr().unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let by_ipv4 = SocketAddr::from(([127, 0, 0, 1], server.port()));
+        for to in [server, by_ipv4] {
+            let client = TcpStream::connect(to).unwrap();
+            let (_accepted, place) = listener.accept().unwrap();
+            assert_eq!(user(place, server), Some(own), "{to}");
+            drop(client);
         }
     }
 

@@ -448,16 +448,13 @@ fn of_log(status: &Status, out: &mut Samples, value: u64) {
     }
 }
 
-/// Gives each session and its labels to `take`. A process supervises one session of a mount; what has the same number in
-/// another PID namespace is left out.
+/// Gives each session and its labels to `take`. A process supervises one session of a mount; of those that have the same number in
+/// other PID namespaces [`Samples`] keeps the first.
 fn of_sessions(status: &Status, mut take: impl FnMut(&SessionReport, &[(&str, &str)])) {
-    let mut seen = std::collections::BTreeSet::new();
     for session in &status.sessions {
-        if seen.insert(session.supervisor) {
-            let supervisor = session.supervisor.to_string();
-            let promise = if session.every_write { "changes" } else { "syncs" };
-            take(session, &[("session", &supervisor), ("promise", promise)]);
-        }
+        let supervisor = session.supervisor.to_string();
+        let promise = if session.every_write { "changes" } else { "syncs" };
+        take(session, &[("session", &supervisor), ("promise", promise)]);
     }
 }
 

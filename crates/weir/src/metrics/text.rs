@@ -1,5 +1,6 @@
 //! Prometheus' text format: families of samples, with their HELP and TYPE lines.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// What a metric is.
@@ -40,17 +41,27 @@ impl From<bool> for Value {
     }
 }
 
-/// The samples of one family.
+/// The samples of one family. One with the name and the labels of an earlier one is left out, and told of: it would make a server
+/// refuse the whole text.
 pub struct Samples {
     name: &'static str,
     text: String,
     mount: String,
+    /// What each sample is called.
+    seen: BTreeSet<String>,
+    warnings: String,
 }
 
 impl Samples {
     /// None yet.
     pub fn new(name: &'static str) -> Samples {
-        Samples { name, text: String::new(), mount: String::new() }
+        Samples {
+            name,
+            text: String::new(),
+            mount: String::new(),
+            seen: BTreeSet::new(),
+            warnings: String::new(),
+        }
     }
 
     /// What follows is of the mount with these labels.
@@ -69,8 +80,14 @@ impl Samples {
         let (name, mount) = (self.name, &self.mount);
         let comma = if more.is_empty() { "" } else { "," };
         let more = labels(more);
+        let sample = format!("{name}{suffix}{{{mount}{comma}{more}}}");
+        if self.seen.contains(&sample) {
+            warn("left out: it is there already", &sample, &mut self.warnings);
+            return;
+        }
         // Writing to a String cannot fail.
-        let _ = write!(self.text, "{name}{suffix}{{{mount}{comma}{more}}} ");
+        let _ = write!(self.text, "{sample} ");
+        self.seen.insert(sample);
         let _ = match value.into() {
             Value::Whole(whole) => writeln!(self.text, "{whole}"),
             Value::Real(real) => writeln!(self.text, "{real}"),
@@ -89,10 +106,17 @@ impl Samples {
             Kind::Summary => "summary",
         };
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{}", self.text);
+        out.push_str(&self.warnings);
     }
 }
 
-/// `a="1",b="2"`, with the values escaped.
+/// Appends a comment, which servers pass over. What it is about is escaped already.
+pub fn warn(what: &str, about: &str, out: &mut String) {
+    let _ = writeln!(out, "# weir: {what}: {about}");
+}
+
+/// `a="1",b="2"`, with the values escaped. The format has escapes for three characters; other control characters are replaced by what
+/// Rust writes for them, such as `\u{1b}`, as in texts for people.
 pub fn labels(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {
@@ -103,6 +127,9 @@ pub fn labels(labels: &[(&str, &str)]) -> String {
                 '\\' => text.push_str("\\\\"),
                 '"' => text.push_str("\\\""),
                 '\n' => text.push_str("\\n"),
+                _ if letter.is_control() => {
+                    text.push_str(&letter.escape_default().to_string().replace('\\', "\\\\"));
+                }
                 _ => text.push(letter),
             }
         }

@@ -1,13 +1,14 @@
 //! Waits for a program transparently: signals sent to this process are forwarded to the program.
 //!
 //! The terminal sends SIGINT and SIGQUIT to all processes of the foreground, the program included; this process only
-//! survives them.
+//! survives them. While there is no program, signals to end are noted ([`noted`]), and end a command of ours that runs
+//! ([`output`]).
 
 #![allow(unsafe_code, reason = "signal handlers have no safe form")]
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Forwarded to the program.
@@ -18,9 +19,17 @@ const SHARED: [libc::c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
 /// Process number of the program; 0 while there is none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// Process group of a command of ours that may be ended; 0 while there is none.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+/// The last signal to end; 0 if there was none.
+static NOTED: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let program = PROGRAM.load(Ordering::Relaxed);
+    if matches!(signal, libc::SIGTERM | libc::SIGHUP | libc::SIGINT | libc::SIGQUIT) {
+        NOTED.store(signal, Ordering::SeqCst);
+        end_command();
+    }
     // SAFETY: the kernel passes a whole structure.
     let by_a_process = unsafe { (*info).si_code } <= 0;
     // The terminal's signals reach the program directly.
@@ -32,6 +41,46 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
             *libc::__errno_location() = errno;
         }
     }
+}
+
+/// Ends the command of ours that runs.
+fn end_command() {
+    let command = COMMAND.load(Ordering::SeqCst);
+    if command > 0 {
+        // SAFETY: `errno` is restored; the group's leader has not been waited for as far as is known here.
+        unsafe {
+            let errno = *libc::__errno_location();
+            libc::kill(-command, libc::SIGTERM);
+            *libc::__errno_location() = errno;
+        }
+    }
+}
+
+/// The signal by which somebody wanted to end this process, since [`hold`] or [`forget`].
+pub fn noted() -> Option<i32> {
+    Some(NOTED.load(Ordering::SeqCst)).filter(|signal| *signal > 0)
+}
+
+/// What was noted was for the program.
+pub fn forget() {
+    NOTED.store(0, Ordering::SeqCst);
+}
+
+/// Runs a command of ours, in a process group of its own, so that signals of the terminal do not reach it, and returns what it
+/// printed. `ends`: a signal to end ends it.
+pub fn output(command: &mut Command, ends: bool) -> io::Result<Output> {
+    let streams = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = streams.process_group(0).spawn()?;
+    if ends {
+        COMMAND.store(child.id() as i32, Ordering::SeqCst);
+        // It may have arrived in between.
+        if noted().is_some() {
+            end_command();
+        }
+    }
+    let output = child.wait_with_output();
+    COMMAND.store(0, Ordering::SeqCst);
+    output
 }
 
 /// Signals are held back until there is a program to forward them to.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 
 use serde::{Deserialize, Serialize};
-use weir_session::{Counts, Event};
+use weir_session::{Counts, Event, Failure};
 
 use crate::control::protocol;
 use crate::run::group_name::Name;
@@ -91,13 +91,20 @@ impl Message {
                     group,
                 )),
             },
-            Event::Failed { mount, error } => Message::Failed {
-                message: format!(
-                    "what was synced on {} cannot be made durable ({error}), and the session was killed: nothing has left it \
-                     since; what was synced before the last output is durable",
-                    mount.path.display()
-                ),
-            },
+            Event::Failed { mount, failure } => {
+                let path = mount.path.display();
+                let message = match failure {
+                    Failure::Commit(error) => format!(
+                        "what was synced on {path} cannot be made durable ({error}), and the session was killed: nothing has left it \
+                         since; what was synced before the last output is durable"
+                    ),
+                    Failure::DaemonDied => format!(
+                        "the daemon of {path} has died, or was ended by force, and the session was killed: what was synced before the last output is \
+                         durable, what was synced since may be lost"
+                    ),
+                };
+                Message::Failed { message }
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use weir_session::{Group, Promised, Refusal, Tree, TreeEvent};
 
 use crate::control::client::Daemon;
+use crate::control::conversation::Deadline;
 use crate::control::protocol;
 use crate::control::server::process_of_peer;
 use crate::mounts::{Device, MountTable};
@@ -211,9 +212,8 @@ impl Host {
     }
 
     fn answer(&self, link: &Arc<UnixStream>, group: &Group) -> io::Result<()> {
-        link.set_read_timeout(Some(PATIENCE))?;
         link.set_write_timeout(Some(PATIENCE))?;
-        let (question, _) = protocol::receive_with(link.as_fd())?;
+        let (question, _) = protocol::receive_with(link.as_fd(), Deadline::within(PATIENCE))?;
         let Question::Join { every_write } = question else {
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -265,9 +265,8 @@ impl Host {
     /// Answers what the root of a tree asks, until it ends.
     fn serve(&self, link: &UnixStream, tree: &Tree, mounts: Vec<(u32, u32)>) -> io::Result<()> {
         protocol::send(link, &Answer::Welcome { secret: self.secret.clone(), mounts })?;
-        link.set_read_timeout(None)?;
         loop {
-            let answer = match protocol::receive_with(link.as_fd())? {
+            let answer = match protocol::receive_with(link.as_fd(), Deadline::NEVER)? {
                 (Question::Begin, Some(listener)) => {
                     tree.begin(listener)?;
                     Answer::Done
@@ -431,7 +430,7 @@ mod tests {
         let Ok(Place::First(listener)) = enter(&name, Promised::Syncs) else { panic!() };
         let answering = thread::spawn(move || {
             let (link, _) = listener.accept().unwrap();
-            let (question, _) = protocol::receive_with(link.as_fd()).unwrap();
+            let (question, _) = protocol::receive_with(link.as_fd(), Deadline::NEVER).unwrap();
             assert!(matches!(question, Question::Join { every_write: true }));
             assert!(is_of_own_user(&link));
             assert_eq!(process_of_peer(link.as_fd()), std::process::id());

@@ -198,6 +198,33 @@ fn a_source_that_is_read_only_can_be_mounted_and_locks() {
 }
 
 #[test]
+fn a_mount_that_was_moved_is_unmounted_where_it_is() {
+    if !fuse() || !needs_root() {
+        return;
+    }
+    let scene = Scene::new("moved");
+    let places = scene.directory.join("places");
+    let (first, second) = (places.join("first"), places.join("second"));
+    fs::create_dir_all(&first).unwrap();
+    fs::create_dir_all(&second).unwrap();
+    // A mount below a shared one cannot be moved.
+    rustix::mount::mount_bind(&places, &places).unwrap();
+    let check = std::panic::catch_unwind(|| {
+        let private = rustix::mount::MountPropagationFlags::PRIVATE;
+        rustix::mount::mount_change(&places, private).unwrap();
+        assert_silent_success(&scene.weir(&["mount", "source", "places/first"]));
+        fs::write(first.join("file"), "changed\n").unwrap();
+        rustix::mount::mount_move(&first, &second).unwrap();
+        assert_eq!(fs::read_to_string(second.join("file")).unwrap(), "changed\n");
+        assert_silent_success(&scene.weir(&["umount", "places/second"]));
+        assert_eq!(scene.at_home(), "changed\n");
+        assert!(!second.join("file").exists());
+    });
+    rustix::mount::unmount(&places, rustix::mount::UnmountFlags::DETACH).unwrap();
+    check.unwrap();
+}
+
+#[test]
 fn the_foreground_logs_to_the_terminal_and_ends_with_the_mount() {
     if !fuse() {
         return;

@@ -8,23 +8,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cold::{make_cold, make_file};
-use crate::disk::Model;
 use crate::error::{Doing, Result};
 use crate::measure::turn;
 use crate::mount::{Status, WeirMount};
 use crate::page::PAGE;
 use crate::sqlite_shell::{self, Shell};
-use crate::stage::{Emulated, Run, Served, require as require_disks};
+use crate::stage::{Run, Served, require as require_disks};
 use crate::updates::Plan;
 
 use super::figures::{Outcome, Pair, ROUNDS, Shown, Sides, Unit};
+use super::hard_disk::hard_disk;
 use super::sqlite;
 
 const TITLE: &str = "1. A hard disk: records and SQLite, none of it in memory";
 const SEED: u64 = 2024;
 const FILE_BYTES: u64 = 64 << 20;
-/// Of the disk; its image takes as much of the real one as is written.
-const DISK_BYTES: u64 = 1 << 30;
 const SPACE_BYTES: u64 = 512 << 20;
 const STEPS_A_ROUND_MAX: u32 = 400;
 const ROUND_TIME: Duration = Duration::from_millis(1200);
@@ -37,13 +35,7 @@ pub fn run(weir: &Path, dir: &Path) -> Result<Outcome> {
     }
     let start = Instant::now();
     let space = Run::new(dir, SPACE_BYTES)?;
-    let disk = Emulated::start(
-        space.ledger(),
-        Model::Hdd,
-        DISK_BYTES,
-        None,
-        &space.directory("hard-disk")?,
-    )?;
+    let disk = hard_disk(&space)?;
     let files = Files::make(disk.mountpoint(), space.directory("scripts")?)?;
     disk.make_cold()?;
     let paced = disk.pace()?;

@@ -7,6 +7,7 @@
 
 mod disk;
 mod figures;
+mod hard_disk;
 mod network;
 mod not_for;
 mod page;

@@ -1,5 +1,6 @@
-//! The third scene: a program that syncs, in a session (`weir run --sync external`). SQLite adds rows and prints a line after each
-//! commit, straight on the directory and then in a session on a mount. Then the daemon is killed in the middle of it.
+//! The third scene: a program that syncs, in a session (`weir run --sync external`), on an emulated hard disk. SQLite adds rows and
+//! prints a line after each commit, straight on the directory and then in a session on a mount. Then the daemon is killed in the
+//! middle of it.
 //!
 //! This process is the observer outside the session: each line that it has read must be in the database afterwards.
 
@@ -22,34 +23,42 @@ use crate::error::{Doing, Error, Result};
 use crate::measure::show_count;
 use crate::mount::{WeirMount, force_unmount, run as run_to_end};
 use crate::sqlite_shell::{self, Shell};
-use crate::stage::{Process, require_root, wait_for_end};
-use crate::workspace::Workspace;
+use crate::stage::{
+    Emulated, Process, Run, Served, require as require_disks, require_root, wait_for_end,
+};
 
 use super::figures::{Outcome, Pair, Shown, Unit};
+use super::hard_disk::hard_disk;
 
 const TITLE: &str = "3. A program that syncs: SQLite in a session";
 
-/// Rows of either side at most, and how long the side without Weir may take: a hard disk syncs some 20 times a second.
+/// Rows of either side at most, and how long the side without Weir may take: a hard disk commits some 25 a second.
 const ROWS_MAX: u64 = 500;
-const TIME: Duration = Duration::from_secs(2);
+const TIME: Duration = Duration::from_secs(3);
 /// Lines that are read before the daemon is killed, and rows that the program would add if it were not.
 const LINES_BEFORE_KILL: u64 = 100;
 const ROWS_OF_KILLED: u64 = 50_000;
 /// How long a line, or the end of a process, may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-const SPACE_BYTES: u64 = 64 << 20;
+const SPACE_BYTES: u64 = 256 << 20;
 
 /// Runs it with its files in `dir`.
 pub fn run(weir: &Path, dir: &Path) -> Result<Outcome> {
     if let Err(error) = require(weir) {
         return Ok(Outcome::LeftOut { title: TITLE.into(), why: error.to_string() });
     }
-    let space = Workspace::new(dir, SPACE_BYTES)?;
+    let space = Run::new(dir, SPACE_BYTES)?;
+    let disk = hard_disk(&space)?;
+    let on_disk = |name: &str| {
+        let path = disk.mountpoint().join(name);
+        fs::create_dir(&path).doing("create", &path).map(|()| path)
+    };
     let scene = Scene {
         weir,
-        plain: space.directory("plain")?.join("rows.db"),
-        source: space.directory("source")?,
-        mountpoint: space.path().join("mount"),
+        space: &space,
+        disk: &disk,
+        plain: on_disk("plain")?.join("rows.db"),
+        source: on_disk("source")?,
         work: space.directory("work")?,
     };
     scene.run().map(Outcome::Shown)
@@ -58,6 +67,7 @@ pub fn run(weir: &Path, dir: &Path) -> Result<Outcome> {
 fn require(weir: &Path) -> Result<()> {
     // One order of everything needs files by handle, which the kernel gives root alone.
     require_root("this scene")?;
+    require_disks()?;
     sqlite_shell::require()?;
     // Where the kernel cannot stop calls (seccomp), this fails and says so.
     run_to_end(Command::new(weir).args(["run", "--sync", "external", "--", "true"])).map(drop)
@@ -65,11 +75,12 @@ fn require(weir: &Path) -> Result<()> {
 
 struct Scene<'a> {
     weir: &'a Path,
+    space: &'a Run,
+    disk: &'a Emulated,
     /// The database of the side without Weir.
     plain: PathBuf,
-    /// What Weir serves, and where.
+    /// What Weir serves.
     source: PathBuf,
-    mountpoint: PathBuf,
     /// Where scripts and reports are.
     work: PathBuf,
 }
@@ -84,16 +95,25 @@ impl Scene<'_> {
                 "CREATE TABLE entry(id INTEGER PRIMARY KEY, text TEXT);",
             )?;
         }
+        self.disk.make_cold()?;
+        let paced = self.disk.pace()?;
         let mut printed = Vec::new();
         let straight = self.straight(&mut printed)?;
         let rows = printed.len() as u64;
         check(&self.plain, &printed)?;
 
-        let options = ["--config=/dev/null", "--order", "all"];
-        let mount = WeirMount::start(self.weir, &self.source, &self.mountpoint, &options)?;
+        let served = Served::start(
+            self.space.ledger(),
+            self.weir,
+            &self.source,
+            &self.space.directory("mount")?,
+            &["--order", "all"],
+            |_| Ok(()),
+        )?;
+        let mount = served.mount();
         printed.clear();
         let report = self.work.join("report.json");
-        let session = self.session(1..rows + 1, &report, &mut printed)?;
+        let session = self.session(mount, 1..rows + 1, &report, &mut printed)?;
         let said = fs::read(&report).doing("read", &report)?;
         let said: Value = serde_json::from_slice(&said)
             .map_err(|error| Error::answer("weir run --report", error))?;
@@ -103,9 +123,10 @@ impl Scene<'_> {
                 .ok_or_else(|| Error::answer("weir run --report", format!("it has no {place}")))
         };
 
-        self.kill_in_the_middle(&mount, rows + 1..rows + 1 + ROWS_OF_KILLED, &mut printed)?;
+        self.kill_in_the_middle(mount, rows + 1..rows + 1 + ROWS_OF_KILLED, &mut printed)?;
         force_unmount(mount.path());
-        drop(mount);
+        drop(served);
+        drop(paced);
         run_to_end(Command::new(self.weir).arg("recover").arg(&self.source))?;
         let kept = check(&home, &printed)?;
         Ok(Shown {
@@ -152,12 +173,18 @@ impl Scene<'_> {
     }
 
     /// Rows per second in a session.
-    fn session(&self, rows: Range<u64>, report: &Path, printed: &mut Vec<u64>) -> Result<f64> {
+    fn session(
+        &self,
+        mount: &WeirMount,
+        rows: Range<u64>,
+        report: &Path,
+        printed: &mut Vec<u64>,
+    ) -> Result<f64> {
         let count = (rows.end - rows.start) as f64;
         let mut command = self.in_session();
         command.arg(format!("--report={}", report.display()));
         let start = Instant::now();
-        let mut program = self.start(command, rows)?;
+        let mut program = self.start(command, mount, rows)?;
         while let Some(row) = program.row()? {
             printed.push(row);
         }
@@ -178,7 +205,7 @@ impl Scene<'_> {
         let daemon =
             pid.ok_or_else(|| Error::answer("weir status --json", "there is no such process"))?;
         let kill_at = printed.len() as u64 + LINES_BEFORE_KILL;
-        let mut program = self.start(self.in_session(), rows)?;
+        let mut program = self.start(self.in_session(), mount, rows)?;
         while let Some(row) = program.row()? {
             printed.push(row);
             if printed.len() as u64 == kill_at {
@@ -203,10 +230,10 @@ impl Scene<'_> {
         command
     }
 
-    fn start(&self, mut command: Command, rows: Range<u64>) -> Result<Program> {
+    fn start(&self, mut command: Command, mount: &WeirMount, rows: Range<u64>) -> Result<Program> {
         let script = self.script(rows)?;
         command.args(["--", "sqlite3"]);
-        Program::start(command, &self.mountpoint.join("rows.db"), &script)
+        Program::start(command, &mount.path().join("rows.db"), &script)
     }
 
     /// A script that adds these rows, each in a transaction of its own, and prints their numbers.

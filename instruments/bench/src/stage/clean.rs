@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::ledger::{self, Account, Found, Ledger, Thing};
 use super::process::{Process, wait_for_end};
-use super::{cgroup, file_system, machine, remote};
+use super::{cgroup, file_system, remote};
 use crate::disk::attach;
 use crate::error::{Doing, Error, Result};
 use crate::mount::force_unmount;
@@ -47,9 +47,8 @@ impl Report {
     }
 }
 
-/// Removes what dead runs left, all of them or those that worked in `dir`, and says what it does.
+/// Removes what this user's dead runs left, all of them or those that worked in `dir`, and says what it does.
 pub fn run(dir: Option<&Path>) -> Result<()> {
-    machine::require_root("removing mounts and loop devices")?;
     let dir = dir.map(|dir| dir.canonicalize().doing("find", dir)).transpose()?;
     let mut nothing = true;
     let mut failed = Vec::new();

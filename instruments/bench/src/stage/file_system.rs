@@ -13,7 +13,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use super::ledger::{Ledger, Listed, Thing};
 use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Result};
-use crate::mount::run;
+use crate::mount::{force_unmount, run};
 use crate::mount_table::mount_at;
 use crate::soon::soon;
 
@@ -102,7 +102,7 @@ fn take_down(mountpoint: &Path) -> Result<()> {
 /// Unmounts what is there; in the end even if somebody uses it. True if nothing is left.
 pub fn take_away(mountpoint: &Path) -> bool {
     if mount_at(mountpoint).is_some() && take_down(mountpoint).is_err() {
-        let _ = unmount(mountpoint, UnmountFlags::DETACH);
+        force_unmount(mountpoint);
     }
     mount_at(mountpoint).is_none()
 }

@@ -1,6 +1,6 @@
 //! What a run has made outside of its own memory, written down before it is made.
 //!
-//! Owns one file a run in [`DIRECTORY`], one JSON record a line: first who the run is, then
+//! Owns one file a run in [`directory`], one JSON record a line: first who the run is, then
 //! `list`s and `strike`s. The run holds a lock on it as long as it lives, whatever ends it, so a
 //! ledger whose lock is free is that of a dead run, and what is listed there and not struck is what
 //! it left.
@@ -8,19 +8,52 @@
 //! Invariants: a thing is listed before it is made and struck after it is gone. A line that is not
 //! whole was never acted upon, for the run died in writing it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::process::Process;
 use crate::error::{Doing, Error, Result};
 
-/// Where the ledgers are.
-pub const DIRECTORY: &str = "/run/weir-bench";
+/// Where root's ledgers are. Those of other users are in their runtime directory, or in /tmp where there is none.
+const DIRECTORY: &str = "/run/weir-bench";
+
+/// Where this user's ledgers are.
+fn directory() -> PathBuf {
+    let user = geteuid();
+    if user.is_root() {
+        return DIRECTORY.into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(runtime) if runtime.is_absolute() => runtime.join("weir-bench"),
+        _ => PathBuf::from(format!("/tmp/weir-bench-{}", user.as_raw())),
+    }
+}
+
+/// Makes it if it is not there; an error if another user could write in it.
+fn make_private(directory: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(error).doing("create", directory);
+        }
+        _ => {}
+    }
+    let status = fs::symlink_metadata(directory).doing("look at", directory)?;
+    let is_own = status.is_dir() && status.uid() == geteuid().as_raw();
+    if is_own && status.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        what: format!("{} is not this user's own directory", directory.display()),
+        remedy: "remove it".into(),
+    })
+}
 
 /// Something that outlives a killed run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,11 +168,11 @@ pub struct Ledger(Arc<Mutex<Book>>);
 impl Ledger {
     /// Begins the ledger of this process, which works in `dir`.
     pub fn begin(dir: &Path) -> Result<Ledger> {
-        Ledger::begin_in(Path::new(DIRECTORY), dir)
+        Ledger::begin_in(&directory(), dir)
     }
 
     fn begin_in(ledgers: &Path, dir: &Path) -> Result<Ledger> {
-        fs::create_dir_all(ledgers).doing("create", ledgers)?;
+        make_private(ledgers)?;
         let owner = Owner::this(dir)?;
         let pid = owner.process.pid;
         let path = ledgers.join(format!("run-{pid}-{}.jsonl", owner.process.start));
@@ -231,7 +264,7 @@ pub fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// A ledger found in [`DIRECTORY`].
+/// A ledger found in [`directory`].
 pub enum Found {
     /// Of a run that lives, or that another `weir-bench clean` is seeing to.
     Alive(Account),
@@ -241,7 +274,7 @@ pub enum Found {
 
 /// Every ledger there is, the newest run first.
 pub fn find() -> Result<Vec<Found>> {
-    find_in(Path::new(DIRECTORY))
+    find_in(&directory())
 }
 
 fn find_in(ledgers: &Path) -> Result<Vec<Found>> {

@@ -2,6 +2,8 @@
 //!
 //! Here is the order of things; what the figures mean is [`weir_advise`]'s.
 
+mod beneath;
+mod output;
 mod places;
 mod probe;
 mod record;
@@ -9,8 +11,7 @@ mod replay;
 mod scratch;
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,7 +32,8 @@ use crate::cli::{AdviseArguments, ReplayArguments};
 use crate::failure::{Failure, one_line};
 use crate::mounts::{self, MountTable};
 use crate::run::outcome::status_code;
-use crate::run::program;
+use crate::run::{forward, program};
+use output::{Output, Replaces};
 use probe::{Trial, Tried};
 use record::Recorded;
 use scratch::Scratch;
@@ -63,8 +65,20 @@ struct Subject {
 
 /// Advises.
 pub fn run(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
-    let out = arguments.out.clone().unwrap_or_else(|| PAGE_FILE.into());
-    check_page(&out)?;
+    let outputs = Outputs::new(arguments)?;
+    // From here on something is left to remove.
+    forward::hold()
+        .map_err(|error| Failure::Refused(format!("cannot handle signals: {error}")))?
+        .release();
+    let advised = advise_and_show(arguments, &outputs);
+    // What failed, failed because of it.
+    if advised.is_err() {
+        go_on()?;
+    }
+    advised
+}
+
+fn advise_and_show(arguments: &AdviseArguments, outputs: &Outputs) -> Result<ExitCode, Failure> {
     let aside = Scratch::new(&std::env::temp_dir()).map_err(|error| {
         Failure::Refused(format!(
             "cannot make a directory in {}: {error}",
@@ -75,37 +89,57 @@ pub fn run(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
         Some(path) => read(path, arguments)?,
         None => record(arguments, &aside)?,
     };
-    if let Some(path) = &arguments.save_trace {
-        save(&subject.trace, path)?;
+    go_on()?;
+    if let Some(output) = &outputs.trace {
+        output.write(|to| trace::write(&subject.trace, to))?;
     }
     let status = subject.recorded.take();
     let report = advise(arguments, &subject, status.as_ref(), &aside)?;
-    print!("{}", summary::text(&report));
-    write(&out, page::html(&report).as_bytes())?;
-    if let Some(path) = &arguments.json {
+    go_on()?;
+    outputs.page.write(|to| to.write_all(page::html(&report).as_bytes()))?;
+    if let Some(output) = &outputs.json {
         let text = serde_json::to_vec_pretty(&report)
             .map_err(|error| Failure::Refused(error.to_string()))?;
-        write(path, &text)?;
+        output.write(|to| to.write_all(&text))?;
     }
-    println!("The page is {}", out.display());
+    let page = outputs.page.path().display();
+    show(&format!("{}The page is {page}\n", summary::text(&report)), status.is_some());
     Ok(ExitCode::from(status.map_or(0, |recorded| status_code(recorded.status))))
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes)
-        .map_err(|error| Failure::Refused(format!("cannot write {}: {error}", path.display())))
+/// Prints the summary. Standard output is the program's if one was run, and may go into a file of its own. Who does not read to
+/// the end has the page.
+fn show(text: &str, was_run: bool) {
+    let _ = match was_run {
+        true => io::stderr().write_all(text.as_bytes()),
+        false => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
+    };
 }
 
-/// Refuses to replace what is no page of ours, before anything is run.
-fn check_page(path: &Path) -> Result<(), Failure> {
-    match std::fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(bytes) if bytes.is_empty() || page::is_page(&bytes) => Ok(()),
-        Ok(_) => Err(Failure::Refused(format!(
-            "{} is there and no page of weir advise: remove it, or name another file with --out",
-            path.display()
-        ))),
-        Err(error) => Err(Failure::Refused(format!("cannot write {}: {error}", path.display()))),
+/// Whether this process is to end.
+fn go_on() -> Result<(), Failure> {
+    forward::noted().map_or(Ok(()), |signal| Err(Failure::Interrupted(signal)))
+}
+
+/// What is written.
+struct Outputs {
+    page: Output,
+    json: Option<Output>,
+    trace: Option<Output>,
+}
+
+impl Outputs {
+    /// Refuses what cannot be written, before anything is run.
+    fn new(arguments: &AdviseArguments) -> Result<Outputs, Failure> {
+        let file = |path: &Option<PathBuf>| {
+            path.as_deref().map(|path| Output::new(path, Replaces::Files)).transpose()
+        };
+        let page = arguments.out.as_deref().unwrap_or(Path::new(PAGE_FILE));
+        Ok(Outputs {
+            page: Output::new(page, Replaces::Pages)?,
+            json: file(&arguments.json)?,
+            trace: file(&arguments.save_trace)?,
+        })
     }
 }
 
@@ -114,7 +148,8 @@ fn record(arguments: &AdviseArguments, aside: &Scratch) -> Result<Subject, Failu
         return Err(Failure::Usage("name a program; see 'weir advise --help'".to_owned()));
     };
     let program = program::find(name)?;
-    let mut recorded = record::run(name, program.path(), rest, &aside.path().join("calls"))?;
+    go_on()?;
+    let mut recorded = record::run(name, program.path(), rest, &aside.path().join("calls"), true)?;
     let trace = std::mem::take(&mut recorded.trace);
     let words: Vec<String> =
         arguments.command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
@@ -124,18 +159,16 @@ fn record(arguments: &AdviseArguments, aside: &Scratch) -> Result<Subject, Failu
 
 fn read(path: &Path, arguments: &AdviseArguments) -> Result<Subject, Failure> {
     let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
-    let trace =
-        record::read(path, arguments.format.map(record::form), directory.as_os_str().as_bytes())
-            .map_err(|error| {
-                Failure::Refused(format!("cannot read the trace {}: {error}", path.display()))
-            })?;
+    let trace = record::read(
+        path,
+        arguments.format.map(record::form),
+        directory.as_os_str().as_bytes(),
+        false,
+    )
+    .map_err(|error| {
+        Failure::Refused(format!("cannot read the trace {}: {error}", path.display()))
+    })?;
     Ok(Subject { trace, recorded: None, command: "CMD".to_owned(), begun: None })
-}
-
-fn save(trace: &Trace, path: &Path) -> Result<(), Failure> {
-    let refused = |error| Failure::Refused(format!("cannot write {}: {error}", path.display()));
-    let mut to = BufWriter::new(File::create(path).map_err(refused)?);
-    trace::write(trace, &mut to).and_then(|()| to.flush()).map_err(refused)
 }
 
 /// Which files the advice is about, and on which disk it is tried.
@@ -194,7 +227,7 @@ fn place(arguments: &AdviseArguments, trace: &Trace, table: &MountTable) -> Resu
             disk.display()
         )));
     }
-    let kind = mount.map_or("unknown".to_owned(), |mount| {
+    let kind = mount.map_or(places::UNKNOWN.to_owned(), |mount| {
         format!("{} on {}", mount.fs_type, mount.source.display())
     });
     Ok(Place { about, disk, kind })
@@ -219,10 +252,11 @@ fn advise(
     };
     let disk = match &scratch {
         Ok(scratch) => {
-            probe::disk(scratch.path()).map_err(|error| format!("cannot try the disk: {error}"))
+            probe::disk(scratch).map_err(|error| format!("cannot try the disk: {error}"))
         }
         Err(why) => Err(why.clone()),
     };
+    go_on()?;
     let (added_us, delay_us) = match trace.timed {
         true => calibrate(aside).unwrap_or((ADDED_US, ADDED_US)),
         false => (0.0, 0.0),
@@ -333,7 +367,7 @@ fn try_all(scratch: &Scratch, aside: &Scratch, plan: &Plan, disk: Disk, starts: 
     let weir =
         std::env::current_exe().map_err(|error| format!("cannot find this command: {error}"));
     let ready = weir.and_then(|weir| {
-        let written = probe::write_plan(plan, &plan_path);
+        let written = aside.create("plan.json").and_then(|file| probe::write_plan(plan, file));
         written
             .map(|()| weir)
             .map_err(|error| format!("cannot write {}: {error}", plan_path.display()))
@@ -379,7 +413,7 @@ fn outside(is_own: bool) -> impl Fn(&[u8]) -> bool {
 /// What the recorder adds to a call's duration, and what it delays the program by a call, microseconds.
 fn calibrate(aside: &Scratch) -> Option<(f64, f64)> {
     let home = aside.directory("calibration").ok()?;
-    std::fs::write(home.join("file"), [0; 64]).ok()?;
+    beneath::create(&home.directory, "file").ok()?.write_all(&[0; 64]).ok()?;
     let read = Step {
         class: Class::ReadAgainSmall,
         what: What::Read,
@@ -393,18 +427,28 @@ fn calibrate(aside: &Scratch) -> Option<(f64, f64)> {
     };
     let plan = Plan { prepared: Vec::new(), steps: vec![read; CALIBRATION_CALLS] };
     let plan_path = aside.path().join("calibration.json");
-    probe::write_plan(&plan, &plan_path).ok()?;
+    probe::write_plan(&plan, aside.create("calibration.json").ok()?).ok()?;
     let result = aside.path().join("calibrated.json");
     let weir = std::env::current_exe().ok()?;
-    let words =
-        [OsStr::new("advise-replay"), plan_path.as_os_str(), home.as_os_str(), result.as_os_str()];
+    let words = [
+        OsStr::new("advise-replay"),
+        plan_path.as_os_str(),
+        home.path.as_os_str(),
+        result.as_os_str(),
+    ];
     scratch::run(std::process::Command::new(&weir).args(words)).ok()?;
-    let outcome: replay::Outcome = serde_json::from_slice(&std::fs::read(&result).ok()?).ok()?;
+    let outcome: replay::Outcome =
+        serde_json::from_reader(aside.open("calibrated.json").ok()?).ok()?;
     let alone_us = outcome.measured.costs.get(&Class::ReadAgainSmall)?.mean_us();
     let words: Vec<_> = words.iter().map(|word| word.to_os_string()).collect();
-    let recorded =
-        record::run(weir.as_os_str(), &weir, &words, &aside.path().join("calibration-calls"))
-            .ok()?;
+    let recorded = record::run(
+        weir.as_os_str(),
+        &weir,
+        &words,
+        &aside.path().join("calibration-calls"),
+        false,
+    )
+    .ok()?;
     let reads: Vec<_> = recorded
         .trace
         .events

@@ -1,4 +1,7 @@
 //! On which file systems a program's files are, and which directory the advice is about.
+//!
+//! Invariant: a path that is in no mount of the table is in the root directory, on an unknown file system that has files. The table
+//! lacks the root where that is no mount point: in a chroot.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -29,11 +32,13 @@ const PSEUDO: [&str; 14] = [
     "pstore",
     "efivarfs",
 ];
+/// The type of a file system that is not in the table.
+pub const UNKNOWN: &str = "unknown";
 /// A directory is entered while it has this share of the calls.
 const SHARE: f64 = 0.8;
 
 /// Whether it has files that Weir could serve.
-pub fn has_files(mount: &Mount) -> bool {
+fn has_files(mount: &Mount) -> bool {
     !PSEUDO.contains(&mount.fs_type.as_str())
 }
 
@@ -48,15 +53,17 @@ pub fn path<'a>(trace: &'a Trace, event: &Event) -> Option<&'a Path> {
 pub fn used(trace: &Trace, table: &MountTable, recorder: Recorder) -> Vec<Used> {
     let mut found: BTreeMap<PathBuf, Used> = BTreeMap::new();
     for event in &trace.events {
-        let Some(mount) = path(trace, event).and_then(|path| table.containing(path)) else {
-            continue;
-        };
-        if !has_files(mount) {
+        let Some(path) = path(trace, event) else { continue };
+        let mount = table.containing(path);
+        if !mount.is_none_or(has_files) {
             continue;
         }
-        let used = found.entry(mount.mount_point.clone()).or_insert_with(|| Used {
-            mount_point: mount.mount_point.display().to_string(),
-            kind: mount.fs_type.clone(),
+        let (mount_point, kind) = mount.map_or((Path::new("/"), UNKNOWN), |mount| {
+            (mount.mount_point.as_path(), mount.fs_type.as_str())
+        });
+        let used = found.entry(mount_point.to_owned()).or_insert_with(|| Used {
+            mount_point: mount_point.display().to_string(),
+            kind: kind.to_owned(),
             calls: 0,
             read_bytes: 0,
             written_bytes: 0,
@@ -98,7 +105,7 @@ fn most_used(trace: &Trace, table: &MountTable, changes: bool) -> Option<PathBuf
             continue;
         }
         let Some(path) = path(trace, event) else { continue };
-        if table.containing(path).is_some_and(has_files) {
+        if table.containing(path).is_none_or(has_files) {
             *files.entry(path).or_default() += 1;
         }
     }
@@ -121,4 +128,37 @@ fn most_used(trace: &Trace, table: &MountTable, changes: bool) -> Option<PathBuf
         }
     }
     (total > 0 && directory != Path::new("/")).then_some(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IN_A_CHROOT: &[u8] = b"66 45 0:41 / /proc rw,relatime - proc proc rw\n";
+
+    /// Writes to `/proc/self/comm` and, four times as often, to a file in `directory`.
+    fn writes_in(directory: &Path) -> Trace {
+        let mut trace = Trace::default();
+        let file = directory.join("file");
+        let own = trace.paths.intern(file.as_os_str().as_bytes());
+        let pseudo = trace.paths.intern(b"/proc/self/comm");
+        for path in [own, own, pseudo, own, own] {
+            let write = Event::new(0, 1, What::Write);
+            trace.events.push(Event { path: Some(path), length: 10, ..write });
+        }
+        trace
+    }
+
+    #[test]
+    fn the_root_of_a_chroot_has_files() {
+        let table = MountTable::parse(IN_A_CHROOT);
+        let directory = std::env::temp_dir().canonicalize().unwrap();
+        let trace = writes_in(&directory);
+        assert_eq!(source(&trace, &table), Some(directory));
+        let used: Vec<_> = used(&trace, &table, Recorder::default())
+            .into_iter()
+            .map(|used| (used.mount_point, used.kind, used.written_bytes))
+            .collect();
+        assert_eq!(used, [("/".to_owned(), UNKNOWN.to_owned(), 40)]);
+    }
 }

@@ -1,13 +1,13 @@
 //! Tries the disk, and does a plan's calls on it directly and through Weir.
 //!
 //! Bounds: the disk's figures take a second at most and 8 MiB, a plan some seconds and what its own bounds allow, each of its
-//! four copies, and the redo logs.
+//! four copies, and the redo logs; where there is much room, the copies of all rounds.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
@@ -15,7 +15,8 @@ use weir_advise::plan::{Measured, Plan};
 use weir_advise::prediction::{Disk, Way, WayCosts};
 
 use super::replay::Outcome;
-use super::scratch::{Mounted, Scratch, prepare};
+use super::scratch::{Mounted, Place, Scratch, prepare};
+use crate::run::forward;
 
 /// The file that the disk is measured with.
 const DISK_BYTES: usize = 8 << 20;
@@ -30,6 +31,9 @@ const STARTS: u32 = 10;
 /// Rounds, and when no other one is begun.
 const ROUNDS_MAX: u32 = 3;
 const ROUNDS_TIME: Duration = Duration::from_millis(4000);
+/// With less room than that, what a round has used is removed before the next one.
+const KEPT_BYTES: u64 = 4 << 30;
+const KEPT_FILES: u64 = 1 << 20;
 /// Times that `true` is run in each way.
 const ONCE: u32 = 4;
 
@@ -48,9 +52,8 @@ fn micros(duration: Duration) -> f64 {
 }
 
 /// Measures the disk below a directory.
-pub fn disk(directory: &Path) -> io::Result<Disk> {
-    let path = directory.join("disk");
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+pub fn disk(scratch: &Scratch) -> io::Result<Disk> {
+    let file = scratch.create("disk")?;
     let bytes = vec![0x5a_u8; 1 << 20];
     let begun = Instant::now();
     for piece in 0..DISK_BYTES >> 20 {
@@ -74,7 +77,7 @@ pub fn disk(directory: &Path) -> io::Result<Disk> {
         file.sync_data()
     })?;
     drop(file);
-    fs::remove_file(&path)?;
+    scratch.remove_file("disk")?;
     Ok(Disk { read_us, read_fast_us, sync_us, write_rate })
 }
 
@@ -82,10 +85,16 @@ pub fn disk(directory: &Path) -> io::Result<Disk> {
 fn timed(most: usize, mut call: impl FnMut() -> io::Result<()>) -> io::Result<(f64, f64)> {
     let begun = Instant::now();
     let mut all = Vec::new();
-    while all.len() < most && (begun.elapsed() < DISK_TIME || all.len() < 3) {
+    while all.len() < most
+        && forward::noted().is_none()
+        && (begun.elapsed() < DISK_TIME || all.len() < 3)
+    {
         let before = Instant::now();
         call()?;
         all.push(micros(before.elapsed()));
+    }
+    if all.is_empty() {
+        return Err(io::ErrorKind::Interrupted.into());
     }
     all.sort_by(f64::total_cmp);
     Ok((all.iter().sum::<f64>() / all.len() as f64, all[all.len() / 10]))
@@ -186,21 +195,34 @@ impl Trial<'_> {
         let home = self.home(&name)?;
         let steps = before.map_or(usize::MAX, |before| before.direct.measured.steps);
         let limit_ms = if before.is_some() { WEIR_MS } else { DIRECT_MS };
-        let done = self.replay(&[], &home, steps, limit_ms, &name);
-        let removed = fs::remove_dir_all(&home).map_err(|error| error.to_string());
-        let done = done.and_then(|done| removed.map(|()| done))?;
+        let done = self.replay(&[], &home.path, steps, limit_ms, &name);
+        let left = self.leave(&name, home);
+        let done = done.and_then(|done| left.map(|()| done))?;
         let steps = done.measured.steps;
         let once_us = once(&self.weir, &[])?;
         let direct = WayCosts { measured: done.measured, start_us: done.start_us, once_us };
         Ok(Round { direct, ways: Way::ALL.map(|way| (way, self.way(way, steps, number))).into() })
     }
 
-    fn home(&self, name: &str) -> Result<PathBuf, String> {
-        let made =
-            self.scratch.directory(name).and_then(|home| prepare(self.plan, &home).map(|()| home));
+    fn home(&self, name: &str) -> Result<Place, String> {
+        let made = self
+            .scratch
+            .directory(name)
+            .and_then(|home| prepare(self.plan, &home.directory).map(|()| home));
         made.map_err(|error| {
             format!("cannot prepare {}: {error}", self.scratch.path().join(name).display())
         })
+    }
+
+    /// What was used stays until the end if there is much room: for some seconds after files were removed, ext4 makes others slowly.
+    fn leave(&self, name: &str, home: Place) -> Result<(), String> {
+        if self.scratch.has_room(KEPT_BYTES, KEPT_FILES) {
+            return Ok(());
+        }
+        let path = home.path.clone();
+        self.scratch
+            .remove(name, home)
+            .map_err(|error| format!("cannot remove {}: {error}", path.display()))
     }
 
     fn way(&self, way: Way, steps: usize, number: u32) -> Result<WayCosts, String> {
@@ -213,11 +235,10 @@ impl Trial<'_> {
         let home = self.home(&name)?;
         let mountpoint = self.aside.directory(&name).map_err(|error| error.to_string())?;
         let options = [&["--log-size", "32M"], order].concat();
-        let mounted = Mounted::new(&self.weir, &home, &mountpoint, &options)?;
-        let done = self.replay(prefix, &mountpoint, steps, WEIR_MS, &name);
+        let mounted = Mounted::new(&self.weir, &home.path, &mountpoint.path, &options)?;
+        let done = self.replay(prefix, &mountpoint.path, steps, WEIR_MS, &name);
         drop(mounted);
-        fs::remove_dir_all(&home)
-            .map_err(|error| format!("cannot remove {}: {error}", home.display()))?;
+        self.leave(&name, home)?;
         let done = done?;
         let once_us = if prefix.is_empty() { 0.0 } else { once(&self.weir, prefix)? };
         Ok(WayCosts { start_us: done.start_us, once_us, measured: done.measured })
@@ -231,23 +252,26 @@ impl Trial<'_> {
         limit_ms: u64,
         name: &str,
     ) -> Result<Outcome, String> {
-        let result = self.aside.path().join(format!("{name}.json"));
+        let result = format!("{name}.json");
         let mut command = Command::new(&self.weir);
         if !prefix.is_empty() {
             command.args(prefix).arg(&self.weir);
         }
-        command.arg("advise-replay").arg(&self.plan_path).arg(directory).arg(&result);
+        command
+            .arg("advise-replay")
+            .arg(&self.plan_path)
+            .arg(directory)
+            .arg(self.aside.path().join(&result));
         command.args(["--steps", &steps.to_string(), "--milliseconds", &limit_ms.to_string()]);
         command.args(["--starts", &(if self.starts { STARTS } else { 0 }).to_string()]);
         // Its output goes to a process outside of a session, as the program's does.
-        super::scratch::run(command.stdout(Stdio::piped()))?;
-        let text = fs::read(&result).map_err(|error| error.to_string())?;
-        serde_json::from_slice(&text).map_err(|error| error.to_string())
+        super::scratch::run(&mut command)?;
+        let file = self.aside.open(&result).map_err(|error| error.to_string())?;
+        serde_json::from_reader(io::BufReader::new(file)).map_err(|error| error.to_string())
     }
 }
 
 /// Writes a plan for the processes that do it.
-pub fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
-    let file = File::create(path)?;
+pub fn write_plan(plan: &Plan, file: File) -> io::Result<()> {
     serde_json::to_writer(io::BufWriter::new(file), plan).map_err(io::Error::from)
 }

@@ -2,11 +2,16 @@
 //!
 //! The program keeps its terminal, its standard streams and its exit status. Signals sent to this process reach the program:
 //! strace ignores them while it writes to a file.
+//!
+//! When the program has ended, processes that it started go on by themselves, as they do without a recorder: strace is killed,
+//! which resumes them. So the calls are not chosen by a filter (`--seccomp-bpf`), although that delays the others less: what
+//! has such a filter cannot make the chosen calls without strace.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +21,16 @@ use rustix::process::{Pid, WaitId, WaitIdOptions};
 use weir_advise::trace::strace::CALLS;
 use weir_advise::trace::{Format, LINE_MAX, Reader, Trace};
 
+use super::scratch;
 use crate::cli::TraceFormat;
 use crate::failure::{Failure, one_line};
 use crate::run::forward;
 use crate::run::outcome::cannot_run;
 
-/// How often the program's process is looked for, and how long.
+/// How often the program's process is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const LOOKS_MAX: u32 = 50;
+/// How long processes that the program started may take to end after it.
+const OTHERS_END: Duration = Duration::from_secs(1);
 
 /// What a recorded run was.
 pub struct Recorded {
@@ -39,27 +46,17 @@ pub struct Recorded {
     pub begun: SystemTime,
 }
 
-/// Runs a program under strace; the trace goes through `file`, which is removed.
+/// Runs a program under strace; the trace goes through `file`, which is removed. `forgets`: signals that arrive before its end
+/// are the program's alone.
 pub fn run(
     name: &OsStr,
     program: &Path,
     rest: &[OsString],
     file: &Path,
+    forgets: bool,
 ) -> Result<Recorded, Failure> {
     let mut command = Command::new("strace");
-    command.args([
-        "-f",
-        "--seccomp-bpf",
-        "-q",
-        "-y",
-        "-ttt",
-        "-T",
-        "-s",
-        "0",
-        "-e",
-        "signal=none",
-        "-e",
-    ]);
+    command.args(["-f", "-q", "-y", "-ttt", "-T", "-s", "0", "-e", "signal=!chld", "-e"]);
     // '?': left out where it is not known.
     let calls: Vec<String> = CALLS.iter().map(|call| format!("?{call}")).collect();
     command
@@ -71,7 +68,7 @@ pub fn run(
         .args(rest);
     let begun = SystemTime::now();
     let clock = Instant::now();
-    let (status, user) = run_traced(&mut command).map_err(|error| match error.kind() {
+    let (status, user) = run_traced(&mut command, file).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Failure::Refused(
             "strace is missing, which records the program's calls: install the package strace, or give a recorded trace \
              with --trace"
@@ -80,8 +77,11 @@ pub fn run(
         _ => cannot_run(OsStr::new("strace"), error),
     })?;
     let wall = clock.elapsed();
+    if forgets {
+        forward::forget();
+    }
     let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
-    let trace = read(file, Some(Format::Strace), directory.as_os_str().as_bytes());
+    let trace = read(file, Some(Format::Strace), directory.as_os_str().as_bytes(), true);
     let _ = std::fs::remove_file(file);
     let trace = trace.map_err(|error| {
         Failure::Refused(format!(
@@ -92,38 +92,120 @@ pub fn run(
     Ok(Recorded { trace, status, wall, user, begun })
 }
 
-/// Runs strace to its end; the processor time of what it ran is told by the kernel only until it is waited for.
-fn run_traced(command: &mut Command) -> io::Result<(ExitStatus, Duration)> {
+/// Runs strace until the program has ended; the processor time of what it ran is told by the kernel only until it is waited
+/// for.
+fn run_traced(command: &mut Command, file: &Path) -> io::Result<(ExitStatus, Duration)> {
     let held = forward::hold()?;
     held.restore_in(command);
     let mut child = command.spawn()?;
     held.forward_to(child.id());
     let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..LOOKS_MAX {
-                std::thread::sleep(LOOK_AGAIN);
-                if ended.load(Ordering::Relaxed) {
-                    break;
-                }
-                // The first processes of strace only try what the kernel can do.
-                if let Some(program) = only_child(child.id()) {
-                    held.forward_to(program);
-                }
-            }
-        });
+    let status = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| watch(child.id(), file, &held, &ended));
         let waited = wait_without_reaping(child.id());
         ended.store(true, Ordering::Relaxed);
-        waited
+        // A panic there would be one of this program.
+        let status = watch.join().unwrap_or_default();
+        waited.map(|()| status)
     })?;
     let user = user_of_children(child.id()).unwrap_or_default();
     held.forward_to_nobody();
-    Ok((child.wait()?, user))
+    let own = child.wait()?;
+    Ok((status.unwrap_or(own), user))
 }
 
-fn only_child(process: u32) -> Option<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
-    text.split_whitespace().next()?.parse().ok()
+/// Follows the program: signals are forwarded to it, and strace is killed if the program has ended and others go on.
+/// Returns the program's status then.
+fn watch(strace: u32, file: &Path, held: &forward::Held, ended: &AtomicBool) -> Option<ExitStatus> {
+    let mut program = None;
+    let mut gone: Option<Instant> = None;
+    while !ended.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK_AGAIN);
+        // The first processes of strace only try what the kernel can do.
+        if program.is_none() {
+            program = first_process(file);
+            if let Some(program) = program {
+                held.forward_to(program);
+            }
+        }
+        let Some(program) = program else { continue };
+        if is_child(program, strace) {
+            continue;
+        }
+        // Its number may be another process's from now on.
+        held.forward_to_nobody();
+        if gone.get_or_insert_with(Instant::now).elapsed() < OTHERS_END {
+            continue;
+        }
+        let pid = Pid::from_raw(strace as i32)?;
+        // It has not been waited for: the number is still its own.
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok()?;
+        scratch::warn(
+            "CMD has ended; what processes that it started do from now on is not recorded",
+        );
+        return ending(file, program);
+    }
+    None
+}
+
+/// The process of the first line that strace wrote: the program's.
+fn first_process(file: &Path) -> Option<u32> {
+    let mut line = Vec::new();
+    let limit = 64;
+    BufReader::new(File::open(file).ok()?.take(limit)).read_until(b' ', &mut line).ok()?;
+    std::str::from_utf8(&line).ok()?.strip_suffix(' ')?.parse().ok()
+}
+
+/// Whether a process is a child that has not been waited for.
+fn is_child(process: u32, parent: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    let text = stat.unwrap_or_default();
+    let fields = text.rfind(')').map(|end| text[end + 1..].split_whitespace());
+    fields.and_then(|mut fields| fields.nth(1)?.parse().ok()) == Some(parent)
+}
+
+/// How strace saw the program end: `77 +++ exited with 3 +++` or `77 +++ killed by SIGKILL +++`.
+fn ending(file: &Path, program: u32) -> Option<ExitStatus> {
+    let start = format!("{program} ");
+    let mut status = None;
+    for line in BufReader::new(File::open(file).ok()?).split(b'\n') {
+        let line = line.ok()?;
+        if !line.starts_with(start.as_bytes()) {
+            continue;
+        }
+        let Ok(text) = std::str::from_utf8(&line) else { continue };
+        if let Some((_, end)) = text.split_once("+++ exited with ") {
+            let code: i32 = end.split(' ').next()?.parse().ok()?;
+            status = Some(ExitStatus::from_raw(code << 8));
+        } else if let Some((_, end)) = text.split_once("+++ killed by SIG") {
+            status = number(end.split(' ').next()?).map(ExitStatus::from_raw);
+        }
+    }
+    status
+}
+
+/// A signal's number by its name without SIG.
+fn number(name: &str) -> Option<i32> {
+    let known = [
+        ("HUP", libc::SIGHUP),
+        ("INT", libc::SIGINT),
+        ("QUIT", libc::SIGQUIT),
+        ("ILL", libc::SIGILL),
+        ("TRAP", libc::SIGTRAP),
+        ("ABRT", libc::SIGABRT),
+        ("BUS", libc::SIGBUS),
+        ("FPE", libc::SIGFPE),
+        ("KILL", libc::SIGKILL),
+        ("USR1", libc::SIGUSR1),
+        ("SEGV", libc::SIGSEGV),
+        ("USR2", libc::SIGUSR2),
+        ("PIPE", libc::SIGPIPE),
+        ("ALRM", libc::SIGALRM),
+        ("TERM", libc::SIGTERM),
+        ("XCPU", libc::SIGXCPU),
+        ("XFSZ", libc::SIGXFSZ),
+    ];
+    known.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }
 
 fn wait_without_reaping(process: u32) -> io::Result<()> {
@@ -156,8 +238,13 @@ pub fn form(format: TraceFormat) -> Format {
     }
 }
 
-/// Reads a trace. `directory`: where its program began.
-pub fn read(path: &Path, format: Option<Format>, directory: &[u8]) -> Result<Trace, String> {
+/// Reads a trace. `directory`: where its program began. `cut`: its last line may be half of one.
+pub fn read(
+    path: &Path,
+    format: Option<Format>,
+    directory: &[u8],
+    cut: bool,
+) -> Result<Trace, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut lines = BufReader::with_capacity(1 << 20, file);
     let mut line = Vec::new();
@@ -174,8 +261,13 @@ pub fn read(path: &Path, format: Option<Format>, directory: &[u8]) -> Result<Tra
         if count == 0 {
             break;
         }
+        if forward::noted().is_some() {
+            return Err(scratch::INTERRUPTED.to_owned());
+        }
         if line.last() == Some(&b'\n') {
             line.pop();
+        } else if cut {
+            break;
         }
         if reader.is_none() {
             if line.starts_with(&[0x1f, 0x8b]) {

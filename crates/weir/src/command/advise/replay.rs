@@ -2,13 +2,16 @@
 //!
 //! Calls go through the C library where programs' calls do, so that the library of `weir run` sees them. A call that fails is
 //! counted as failed, and its time is included.
+//!
+//! All paths are relative: the process is in the directory, which is this user's alone, and a plan whose paths lead out of it
+//! is refused ([`Plan::check`]). The only symbolic links in it are made here, and lead to a name beside them.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use weir_advise::call::{What, flags};
 use weir_advise::plan::{Measured, Plan, Prepared, Step};
 
+use super::beneath;
 use crate::cli::ReplayArguments;
 use crate::failure::Failure;
 
@@ -44,7 +48,14 @@ pub fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         fs::read(&arguments.plan).map_err(|error| refused("read", &arguments.plan, &error))?;
     let plan: Plan =
         serde_json::from_slice(&text).map_err(|error| refused("read", &arguments.plan, &error))?;
-    let mut replay = Replay::new(&arguments.directory);
+    plan.check().map_err(|path| {
+        let what = format!("the path '{}' leads out of the directory", path.escape_default());
+        refused("do", &arguments.plan, &what)
+    })?;
+    beneath::open_private(&arguments.directory)
+        .and_then(|directory| Ok(rustix::process::fchdir(directory)?))
+        .map_err(|error| refused("use", &arguments.directory, &error))?;
+    let mut replay = Replay::new();
     replay.warm(&plan.prepared);
     let limit = Duration::from_millis(arguments.milliseconds);
     let measured = replay.all(&plan.steps[..plan.steps.len().min(arguments.steps)], limit);
@@ -72,35 +83,29 @@ fn starts(count: u32) -> f64 {
     if done == 0 { 0.0 } else { micros(begun.elapsed()) / f64::from(done) }
 }
 
-struct Replay<'a> {
-    root: &'a Path,
+struct Replay {
     handles: HashMap<u32, File>,
     buffer: Vec<u8>,
     entries: Vec<MaybeUninit<u8>>,
 }
 
-impl Replay<'_> {
-    fn new(root: &Path) -> Replay<'_> {
+impl Replay {
+    fn new() -> Replay {
         let buffer = (0..BUFFER_BYTES).map(|at| (at % 251) as u8).collect();
         Replay {
-            root,
             handles: HashMap::new(),
             buffer,
             entries: vec![MaybeUninit::uninit(); ENTRIES_BYTES],
         }
     }
 
-    fn path(&self, relative: &str) -> PathBuf {
-        self.root.join(relative)
-    }
-
     /// Reads what is to be in memory. A file that cannot be read stays as it is.
     fn warm(&mut self, prepared: &[Prepared]) {
         for one in prepared.iter().filter(|one| !one.cold && !one.directory && !one.data.is_empty())
         {
-            let Ok(file) = File::open(self.path(&one.path)) else { continue };
+            let Ok(file) = options(0).open(&one.path) else { continue };
             for (begin, end) in &one.data {
-                let _ = transfer(&file, &mut self.buffer, *begin, end - begin, false);
+                let _ = transfer(&file, &mut self.buffer, *begin, end - begin, None, false);
             }
         }
     }
@@ -112,7 +117,7 @@ impl Replay<'_> {
             self.ready(step);
             think(Duration::from_micros(step.think_us.into()));
             let before = Instant::now();
-            let done = self.step(step);
+            let done = self.step(step, begun + limit);
             let after = Instant::now();
             let cost = measured.costs.entry(step.class).or_default();
             cost.calls += 1;
@@ -134,9 +139,8 @@ impl Replay<'_> {
         if matches!(step.what, What::Open | What::Close) || self.handles.contains_key(&handle) {
             return;
         }
-        let path = self.path(&step.path);
         let opened =
-            OpenOptions::new().read(true).write(true).open(&path).or_else(|_| File::open(&path));
+            options(0).write(true).open(&step.path).or_else(|_| options(0).open(&step.path));
         if let Ok(file) = opened {
             self.keep(handle, file);
         }
@@ -154,10 +158,10 @@ impl Replay<'_> {
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn step(&mut self, step: &Step) -> io::Result<()> {
+    fn step(&mut self, step: &Step, until: Instant) -> io::Result<()> {
         match step.what {
             What::Open => {
-                let file = open(&self.path(&step.path), step.flags)?;
+                let file = open(&step.path, step.flags)?;
                 if let Some(handle) = step.handle {
                     self.keep(handle, file);
                 }
@@ -171,7 +175,7 @@ impl Replay<'_> {
                 let mut buffer = std::mem::take(&mut self.buffer);
                 let is_write = step.what == What::Write;
                 let done = self.handle(step).and_then(|file| {
-                    transfer(file, &mut buffer, step.offset, step.length, is_write)
+                    transfer(file, &mut buffer, step.offset, step.length, Some(until), is_write)
                 });
                 self.buffer = buffer;
                 done?;
@@ -182,7 +186,8 @@ impl Replay<'_> {
                 Ok(file) => file.set_len(step.length)?,
                 Err(_) => OpenOptions::new()
                     .write(true)
-                    .open(self.path(&step.path))?
+                    .custom_flags(libc::O_NOFOLLOW)
+                    .open(&step.path)?
                     .set_len(step.length)?,
             },
             What::Allocate => {
@@ -228,25 +233,25 @@ impl Replay<'_> {
     }
 
     fn name(&self, step: &Step) -> io::Result<()> {
-        let path = self.path(&step.path);
+        let path = Path::new(&step.path);
         match step.what {
             What::Stat => {
-                fs::symlink_metadata(&path)?;
+                fs::symlink_metadata(path)?;
             }
             What::Attributes => {
                 let mode = if path.is_dir() { 0o755 } else { 0o644 };
-                fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+                fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
             }
             What::ReadAttribute => {
-                rustix::fs::getxattr(&path, "user.weir-advise", &mut [0_u8; 16])?;
+                rustix::fs::getxattr(path, "user.weir-advise", &mut [0_u8; 16])?;
             }
-            What::ReadLink => drop(fs::read_link(&path)?),
-            What::MakeDirectory => fs::create_dir(&path)?,
-            What::RemoveDirectory => fs::remove_dir(&path)?,
-            What::Unlink => fs::remove_file(&path)?,
-            What::Rename => fs::rename(&path, self.path(&step.to))?,
-            What::Link => fs::hard_link(&path, self.path(&step.to))?,
-            What::SymbolicLink => std::os::unix::fs::symlink("target", &path)?,
+            What::ReadLink => drop(fs::read_link(path)?),
+            What::MakeDirectory => fs::create_dir(path)?,
+            What::RemoveDirectory => fs::remove_dir(path)?,
+            What::Unlink => fs::remove_file(path)?,
+            What::Rename => fs::rename(path, &step.to)?,
+            What::Link => fs::hard_link(path, &step.to)?,
+            What::SymbolicLink => std::os::unix::fs::symlink("target", path)?,
             _ => {}
         }
         Ok(())
@@ -261,14 +266,15 @@ fn think(time: Duration) {
     }
 }
 
-fn open(path: &Path, bits: u16) -> io::Result<File> {
-    let is = |flag: u16| bits & flag != 0;
+/// Opens for reading, and no symbolic link.
+fn options(flags: i32) -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(is(flags::WRITE));
-    if is(flags::WRITE) {
-        let exclusive = is(flags::CREATE) && is(flags::EXCLUSIVE);
-        options.create(is(flags::CREATE)).create_new(exclusive).truncate(is(flags::TRUNCATE));
-    }
+    options.read(true).custom_flags(flags | libc::O_NOFOLLOW);
+    options
+}
+
+fn open(path: &str, bits: u16) -> io::Result<File> {
+    let is = |flag: u16| bits & flag != 0;
     let mut custom = 0;
     if is(flags::SYNCHRONOUS) {
         custom |= libc::O_SYNC;
@@ -276,15 +282,22 @@ fn open(path: &Path, bits: u16) -> io::Result<File> {
     if is(flags::DIRECTORY) {
         custom |= libc::O_DIRECTORY;
     }
-    options.custom_flags(custom).open(path)
+    let mut options = options(custom);
+    options.write(is(flags::WRITE));
+    if is(flags::WRITE) {
+        let exclusive = is(flags::CREATE) && is(flags::EXCLUSIVE);
+        options.create(is(flags::CREATE)).create_new(exclusive).truncate(is(flags::TRUNCATE));
+    }
+    options.open(path)
 }
 
-/// Reads or writes all of a range, as far as there is one.
+/// Reads or writes all of a range, as far as there is one, and time.
 fn transfer(
     file: &File,
     buffer: &mut [u8],
     offset: u64,
     length: u64,
+    until: Option<Instant>,
     is_write: bool,
 ) -> io::Result<()> {
     let (mut at, mut left) = (offset, length);
@@ -296,7 +309,8 @@ fn transfer(
         };
         at += moved as u64;
         left -= moved as u64;
-        if left == 0 || moved == 0 {
+        let late = left > 0 && until.is_some_and(|until| Instant::now() > until);
+        if left == 0 || moved == 0 || late {
             return Ok(());
         }
     }

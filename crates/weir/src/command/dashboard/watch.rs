@@ -17,7 +17,7 @@ use crate::control::ControlError;
 use crate::control::client::{self, Daemon};
 use crate::control::protocol::{Reply, Request, Status};
 use crate::failure::one_line;
-use crate::mounts::{Device, Mount, MountTable};
+use crate::mounts::{Device, Mount, MountTable, shown};
 
 /// How often daemons are asked.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -233,8 +233,8 @@ impl Watched {
         };
         let is_known = self.status.is_some() || trouble.is_some();
         is_known.then(|| Row {
-            mountpoint: self.mount.mount_point.to_string_lossy().into_owned(),
-            source: self.mount.source.to_string_lossy().into_owned(),
+            mountpoint: shown(&self.mount.mount_point),
+            source: shown(&self.mount.source),
             ended: false,
             trouble,
             status: self.status.as_deref(),

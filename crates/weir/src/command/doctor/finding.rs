@@ -69,6 +69,7 @@ impl Findings {
 
     fn add(&mut self, check: &'static str, level: Level, found: String, mend: Option<String>) {
         let found = one_line(&without_errno(&found));
+        let mend = mend.map(|mend| one_line(&mend));
         self.0.push(Finding { check, level, found, mend });
     }
 

@@ -13,6 +13,7 @@ use crate::command::run::library;
 use crate::fuse_access::{self, FuseAccessError};
 use crate::quantity::Size;
 use crate::settings::Settings;
+use crate::shell_word::word;
 
 /// Kernels before this one were not tried.
 const KERNEL_TRIED: (u32, u32) = (5, 15);
@@ -126,7 +127,7 @@ fn as_ordinary_user(findings: &mut Findings) {
         return findings.problem(
             CHECK,
             format!("{shown} is not set-user-ID root, and so cannot mount for an ordinary user"),
-            Some(format!("chmod u+s {shown} (as root)")),
+            Some(format!("chmod u+s {} (as root)", word(&path))),
         );
     }
     if status("NoNewPrivs:").is_some_and(|value| value == "1") {
@@ -300,7 +301,7 @@ fn mount_helper(findings: &mut Findings) {
             findings.note(
                 CHECK,
                 "mount(8) does not find /sbin/mount.fuse.weir: lines of /etc/fstab need it, or fuse3's mount.fuse",
-                Some(format!("ln -s {} /sbin/mount.fuse.weir (as root)", own.display())),
+                Some(format!("ln -s {} /sbin/mount.fuse.weir (as root)", word(&own))),
             );
         }
     }

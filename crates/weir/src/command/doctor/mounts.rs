@@ -15,11 +15,12 @@ use super::finding::Findings;
 use crate::control::ControlError;
 use crate::control::client::Daemon;
 use crate::control::protocol::Request;
-use crate::former;
+use crate::holder;
 use crate::local_log;
 use crate::log_place::Logs;
 use crate::mounts::{self, Device, Mount, MountTable};
 use crate::own_directory::OwnDirectory;
+use crate::shell_word::word;
 use crate::source::Source;
 
 const MOUNTS: &str = "mounts";
@@ -32,7 +33,7 @@ pub fn check(asked: Option<&Path>, table: &MountTable, findings: &mut Findings) 
     for source in in_fstab() {
         let Ok(source) = Source::open(&source, table) else { continue };
         let is_free =
-            table.of_source(source.path()).is_none() && former::holder(source.path()).is_none();
+            table.of_source(source.path()).is_none() && holder::holder(source.path()).is_none();
         if is_free && asked.as_deref() != Some(source.path()) {
             log_left(&source, findings);
         }
@@ -63,11 +64,11 @@ fn daemons(table: &MountTable, findings: &mut Findings) {
 }
 
 fn mend_daemon(error: &ControlError, mount: &Mount) -> String {
-    let at = mount.mount_point.display();
+    let at = word(&mount.mount_point);
     match error {
         ControlError::Dead(_) => format!("weir umount {at}"),
         ControlError::Unreachable(_) => format!("umount {at}"),
-        _ => format!("look at its log, /var/log/weir; 'weir umount {at}' waits for it"),
+        _ => format!("look at its log, /var/log/weir; this waits for it: weir umount {at}"),
     }
 }
 
@@ -87,18 +88,19 @@ fn source_of_line(line: &[u8]) -> Option<PathBuf> {
 
 /// Whether a SOURCE that is not mounted lacks what its log holds.
 pub fn log_left(source: &Source, findings: &mut Findings) {
-    let shown = source.path().display();
+    let (shown, argument) = (source.path().display(), word(source.path()));
     let own = match OwnDirectory::open_to_look(source.as_fd(), source.path()) {
         Ok(own) => own,
         Err(error) => {
-            let mend = format!("chown and chmod {shown}/.weir so that only this user may write it");
+            let own = word(&source.path().join(".weir"));
+            let mend = format!("chown and chmod {own} so that only this user may write it");
             return findings.problem(RECOVERY, error.to_string(), Some(mend));
         }
     };
     let left = match Logs::new(source, own.as_ref()).left() {
         Ok(left) => left,
         Err(error) => {
-            let mend = Some(format!("weir log {shown} shows what can be read of it"));
+            let mend = Some(format!("weir log {argument} shows what can be read of it"));
             return findings.problem(RECOVERY, error.to_string(), mend);
         }
     };
@@ -112,7 +114,7 @@ pub fn log_left(source: &Source, findings: &mut Findings) {
             format!(
                 "{shown} lacks what was synced last: it is in the log {at}, which is not there"
             ),
-            Some(format!("weir recover --log PATH {shown}, with the path that it has now")),
+            Some(format!("weir recover --log PATH {argument}, with the path that it has now")),
         );
     }
     match read(&log, source) {
@@ -121,12 +123,12 @@ pub fn log_left(source: &Source, findings: &mut Findings) {
             format!(
                 "{shown} lacks what its log {at} holds ({groups} groups, {bytes} bytes): the next mount brings it home"
             ),
-            Some(format!("weir recover {shown}")),
+            Some(format!("weir recover {argument}")),
         ),
         Err(why) => findings.problem(
             RECOVERY,
             format!("{shown} lacks what its log {at} holds, and the log cannot be replayed: {why}"),
-            Some(format!("weir log {shown} shows what can be read of it; keep a copy of both")),
+            Some(format!("weir log {argument} shows what can be read of it; keep a copy of both")),
         ),
     }
 }

@@ -12,12 +12,13 @@ use super::mounts::log_left;
 use crate::control::ControlError;
 use crate::control::client::Daemon;
 use crate::daemon::log_plan::{self, InSource, LogPlan};
-use crate::former;
+use crate::holder;
 use crate::local_log;
 use crate::mountpoint::{self, MountpointError};
 use crate::mounts::{Device, Mount, MountTable, absolute};
 use crate::quantity::Size;
 use crate::settings::Settings;
+use crate::shell_word::word;
 use crate::source::{Source, SourceError};
 
 /// Looks at SOURCE, and at MOUNTPOINT if it is given.
@@ -33,9 +34,9 @@ pub fn check(
         Ok(source) => source,
         Err(error) => {
             let mend = match &error {
-                SourceError::Missing(path) => Some(format!("mkdir -p {}", path.display())),
+                SourceError::Missing(path) => Some(format!("mkdir -p {}", word(path))),
                 SourceError::InsideWeir { behind, .. } => {
-                    Some(format!("name {} instead", behind.display()))
+                    Some(format!("name {} instead", word(behind)))
                 }
                 _ => None,
             };
@@ -54,12 +55,12 @@ pub fn check(
             false => findings.problem(
                 CHECK,
                 format!("{shown} is already served at {at}"),
-                Some(format!("weir umount {at}")),
+                Some(format!("weir umount {}", word(&mount.mount_point))),
             ),
         }
         return home(&source, settings, mounts, findings);
     }
-    if let Some(holder) = former::holder(source.path()) {
+    if let Some(holder) = holder::holder(source.path()) {
         findings.problem(
             CHECK,
             format!(
@@ -67,7 +68,7 @@ pub fn check(
                 holder.pid,
                 holder.mountpoint.display()
             ),
-            Some(format!("weir umount {shown}")),
+            Some(format!("weir umount {}", word(source.path()))),
         );
         return home(&source, settings, mounts, findings);
     }
@@ -88,7 +89,7 @@ fn at(path: &Path, source: &Source, mounts: &MountTable, findings: &mut Findings
     match mountpoint::check(path, source.path(), mounts) {
         Ok(path) => findings.ok(CHECK, format!("{} is free", path.display())),
         Err(error) => {
-            let shown = path.display();
+            let shown = word(path);
             let mend = match &error {
                 MountpointError::Missing(_) => Some(format!("mkdir -p {shown}")),
                 MountpointError::AlreadyMounted { .. } | MountpointError::Dead(_) => {
@@ -198,7 +199,7 @@ fn at_path(path: &Path, settings: &Settings, mounts: &MountTable, findings: &mut
         Err(error) => findings.problem(
             CHECK,
             format!("{shown} cannot be made: {}: {error}", directory.display()),
-            Some(format!("mkdir -p {}", directory.display())),
+            Some(format!("mkdir -p {}", word(directory))),
         ),
     }
 }
@@ -240,7 +241,7 @@ fn on_this_machine(settings: &Settings, mounts: &MountTable, findings: &mut Find
         Err(error) => findings.note(
             CHECK,
             format!("{in_source}: {} cannot be used: {error}", exists.display()),
-            Some(format!("mkdir -p {shown}")),
+            Some(format!("mkdir -p {}", word(&directory))),
         ),
     }
 }

@@ -268,7 +268,9 @@ fn ask(mount: &Mount, serves: impl FnOnce(u32)) -> Answer {
         Err(ControlError::Denied { .. }) => Answer::Denied,
         Err(ControlError::Dead(_)) => Answer::None("the daemon has died".to_owned()),
         Err(ControlError::Unreachable(_)) => Answer::None("the socket is gone".to_owned()),
-        Err(ControlError::Impostor { .. }) => Answer::None("not its daemon answers".to_owned()),
+        Err(ControlError::Impostor { .. } | ControlError::Exposed { .. }) => {
+            Answer::None("not its daemon answers".to_owned())
+        }
         Err(_) => Answer::None("no answer".to_owned()),
     }
 }

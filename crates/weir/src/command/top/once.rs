@@ -12,7 +12,8 @@ use super::figures;
 use super::sample::{FileWaits, Rates, page_bytes};
 use super::watched::Watched;
 use crate::control::protocol::{LatencyReport, SessionReport, WaitingReport};
-use crate::mounts::Mount;
+use crate::failure::pretty_json;
+use crate::mounts::{Mount, shown};
 
 /// Files named of a mount in the text.
 const FILES_SHOWN: usize = 5;
@@ -83,7 +84,7 @@ fn take(all: &mut [Watched], mounts: &[Mount]) {
 }
 
 fn json(all: &[Watched], interval: Duration, is_for_one: bool) -> String {
-    let points: Vec<_> = all.iter().map(|of| of.key.mountpoint.to_string_lossy()).collect();
+    let points: Vec<_> = all.iter().map(|of| shown(&of.key.mountpoint)).collect();
     let reports: Vec<Report<'_>> = all
         .iter()
         .zip(&points)
@@ -94,11 +95,10 @@ fn json(all: &[Watched], interval: Duration, is_for_one: bool) -> String {
             sampled: sampled(of, interval),
         })
         .collect();
-    let value = match (is_for_one, reports.first()) {
-        (true, Some(report)) => serde_json::to_string_pretty(report),
-        _ => serde_json::to_string_pretty(&reports),
-    };
-    value.expect("plain structures of strings and numbers") + "\n"
+    match (is_for_one, reports.first()) {
+        (true, Some(report)) => pretty_json(report),
+        _ => pretty_json(&reports),
+    }
 }
 
 fn sampled<'a>(of: &'a Watched, interval: Duration) -> Option<Sampled<'a>> {

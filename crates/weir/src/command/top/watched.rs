@@ -9,7 +9,7 @@ use super::asking::{Answer, Key};
 use super::figures;
 use super::sample::{self, FileWaits, Rates, Sample, page_bytes};
 use crate::control::protocol::Status;
-use crate::mounts::Mount;
+use crate::mounts::{Mount, shown};
 
 /// Points of the course that are kept: more than any terminal shows.
 const HISTORY_MAX: usize = 2000;
@@ -42,7 +42,7 @@ impl Watched {
     pub(super) fn new(mount: &Mount) -> Watched {
         Watched {
             key: Key::of(mount),
-            source: mount.source.display().to_string(),
+            source: shown(&mount.source),
             now: None,
             rates: None,
             files: Vec::new(),
@@ -85,7 +85,7 @@ impl Watched {
 
     /// Its mount point, on one line.
     pub(super) fn name(&self) -> String {
-        figures::name(&self.key.mountpoint.to_string_lossy())
+        figures::name(&shown(&self.key.mountpoint))
     }
 
     /// The last answer.

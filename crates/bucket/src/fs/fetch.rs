@@ -1,0 +1,257 @@
+//! Bytes of objects: fetched by ranges, ahead where somebody reads in order, and kept in a bounded memory.
+//!
+//! Memory is in units of 128 KiB. A read that continues the one before fetches more at a time, up to 8 MiB, and has
+//! other threads fetch further windows, so that a large object comes over several connections.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::tree::Remote;
+use crate::store::{Metered, Result, Store};
+
+const UNIT: u64 = 128 << 10;
+const WINDOW_FIRST: u64 = 1 << 20;
+const WINDOW_MAX: u64 = 8 << 20;
+/// Windows that are fetched ahead of a reader.
+const AHEAD: u64 = 4;
+const THREADS_MAX: usize = 16;
+const BYTES_MAX: u64 = 256 << 20;
+
+enum Unit {
+    /// Somebody fetches it.
+    Fetching,
+    /// The bytes of the object with that ETag, and when they were used last.
+    Ready(Arc<str>, Box<[u8]>, u64),
+}
+
+#[derive(Clone, Copy)]
+struct Stream {
+    /// Where the next read is expected.
+    next: u64,
+    window: u64,
+    /// Up to here it is fetched, or being fetched.
+    ahead: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    units: HashMap<(u64, u64), Unit>,
+    streams: HashMap<u64, Stream>,
+    bytes: u64,
+    clock: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+    came: Condvar,
+    threads: AtomicUsize,
+}
+
+/// The memory.
+#[derive(Clone, Default)]
+pub struct Fetched {
+    shared: Arc<Shared>,
+}
+
+/// An object to fetch from.
+#[derive(Clone)]
+struct Object {
+    id: u64,
+    key: Arc<str>,
+    etag: Arc<str>,
+    size: u64,
+}
+
+impl Fetched {
+    /// Reads bytes of an object.
+    pub fn read(
+        &self,
+        store: &Arc<Metered>,
+        id: u64,
+        key: &str,
+        remote: &Remote,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let object =
+            Object { id, key: key.into(), etag: remote.etag.as_str().into(), size: remote.size };
+        let end = at + into.len() as u64;
+        let window = self.follow(store, &object, at, end);
+        let fetch_end = end.max(at + window).min(object.size);
+        loop {
+            let inner = self.lock();
+            match missing(&inner, &object, at / UNIT..end.div_ceil(UNIT)) {
+                Missing::Nothing => {
+                    copy_out(inner, &object, at, into);
+                    return Ok(());
+                }
+                Missing::OnItsWay => {
+                    drop(self.shared.came.wait(inner).unwrap_or_else(PoisonError::into_inner));
+                }
+                Missing::From(unit) => self.fetch(&**store, inner, &object, unit, fetch_end)?,
+            }
+        }
+    }
+
+    /// Notes where somebody reads; how much is to be fetched at a time. Has windows ahead fetched.
+    fn follow(&self, store: &Arc<Metered>, object: &Object, at: u64, end: u64) -> u64 {
+        let mut inner = self.lock();
+        let start = Stream { next: 0, window: WINDOW_FIRST, ahead: 0 };
+        let stream = inner.streams.entry(object.id).or_insert(start);
+        // The kernel's own read-ahead arrives a little out of order.
+        if at.abs_diff(stream.next) > WINDOW_FIRST {
+            *stream = Stream { next: end, window: WINDOW_FIRST, ahead: end };
+            return UNIT;
+        }
+        stream.next = stream.next.max(end);
+        stream.ahead = stream.ahead.max(end.next_multiple_of(UNIT)).max(at + stream.window);
+        let window = stream.window;
+        let mut windows = Vec::new();
+        while stream.ahead < object.size && stream.ahead < stream.next + AHEAD * stream.window {
+            if at == 0 || self.shared.threads.load(Relaxed) + windows.len() >= THREADS_MAX {
+                break;
+            }
+            stream.window = (stream.window * 2).min(WINDOW_MAX);
+            let upto = (stream.ahead + stream.window).min(object.size);
+            windows.push((stream.ahead, upto));
+            stream.ahead = upto;
+        }
+        drop(inner);
+        for (from, upto) in windows {
+            let (this, store, object) = (self.clone(), store.clone(), object.clone());
+            self.shared.threads.fetch_add(1, Relaxed);
+            std::thread::spawn(move || {
+                // A reader asks again for what fails, and is told why.
+                let _ = this.fetch_window(&store, &object, from, upto);
+                this.shared.threads.fetch_sub(1, Relaxed);
+            });
+        }
+        window
+    }
+
+    fn fetch_window(&self, store: &Metered, object: &Object, from: u64, upto: u64) -> Result<()> {
+        loop {
+            let inner = self.lock();
+            match missing(&inner, object, from / UNIT..upto.div_ceil(UNIT)) {
+                Missing::From(unit) => self.fetch(store, inner, object, unit, upto)?,
+                Missing::Nothing | Missing::OnItsWay => return Ok(()),
+            }
+        }
+    }
+
+    /// Fetches units from the first that is missing up to `end` or to one that is not.
+    fn fetch(
+        &self,
+        store: &dyn Store,
+        mut inner: MutexGuard<'_, Inner>,
+        object: &Object,
+        first: u64,
+        end: u64,
+    ) -> Result<()> {
+        let mut last = first;
+        while last < end.div_ceil(UNIT) && is_missing(&inner, object, last) {
+            inner.put((object.id, last), Unit::Fetching);
+            last += 1;
+        }
+        drop(inner);
+        let range = first * UNIT..(last * UNIT).min(object.size);
+        let result = store.get(&object.key, range, &object.etag);
+        let mut inner = self.lock();
+        for unit in first..last {
+            inner.take((object.id, unit));
+        }
+        if let Ok(bytes) = &result {
+            inner.clock += 1;
+            let clock = inner.clock;
+            for (unit, bytes) in (first..).zip(bytes.chunks(UNIT as usize)) {
+                inner.put((object.id, unit), Unit::Ready(object.etag.clone(), bytes.into(), clock));
+            }
+            inner.evict();
+        }
+        self.shared.came.notify_all();
+        result.map(|_| ())
+    }
+
+    /// Nobody has the file open any more.
+    pub fn forget(&self, id: u64) {
+        self.lock().streams.remove(&id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Missing {
+    Nothing,
+    OnItsWay,
+    From(u64),
+}
+
+fn is_missing(inner: &Inner, object: &Object, unit: u64) -> bool {
+    match inner.units.get(&(object.id, unit)) {
+        None => true,
+        Some(Unit::Fetching) => false,
+        Some(Unit::Ready(etag, ..)) => *etag != object.etag,
+    }
+}
+
+fn missing(inner: &Inner, object: &Object, units: std::ops::Range<u64>) -> Missing {
+    let mut on_its_way = false;
+    for unit in units {
+        if is_missing(inner, object, unit) {
+            return Missing::From(unit);
+        }
+        on_its_way |= matches!(inner.units.get(&(object.id, unit)), Some(Unit::Fetching));
+    }
+    if on_its_way { Missing::OnItsWay } else { Missing::Nothing }
+}
+
+fn copy_out(mut inner: MutexGuard<'_, Inner>, object: &Object, at: u64, into: &mut [u8]) {
+    inner.clock += 1;
+    let clock = inner.clock;
+    let end = at + into.len() as u64;
+    for unit in at / UNIT..end.div_ceil(UNIT) {
+        let Some(Unit::Ready(_, bytes, used)) = inner.units.get_mut(&(object.id, unit)) else {
+            unreachable!("the unit was there under this lock");
+        };
+        *used = clock;
+        let (from, upto) = (at.max(unit * UNIT), end.min((unit + 1) * UNIT));
+        let source = &bytes[(from - unit * UNIT) as usize..(upto - unit * UNIT) as usize];
+        into[(from - at) as usize..(upto - at) as usize].copy_from_slice(source);
+    }
+}
+
+impl Inner {
+    fn put(&mut self, key: (u64, u64), unit: Unit) {
+        if let Unit::Ready(_, bytes, _) = &unit {
+            self.bytes += bytes.len() as u64;
+        }
+        self.take(key);
+        self.units.insert(key, unit);
+    }
+
+    fn take(&mut self, key: (u64, u64)) {
+        if let Some(Unit::Ready(_, bytes, _)) = self.units.remove(&key) {
+            self.bytes -= bytes.len() as u64;
+        }
+    }
+
+    /// Makes room: the quarter that was not used for the longest time goes.
+    fn evict(&mut self) {
+        if self.bytes <= BYTES_MAX {
+            return;
+        }
+        let ready = self.units.iter().filter_map(|(key, unit)| match unit {
+            Unit::Ready(_, _, used) => Some((*used, *key)),
+            Unit::Fetching => None,
+        });
+        let mut oldest: Vec<_> = ready.collect();
+        oldest.sort_unstable();
+        for (_, key) in oldest.iter().take(oldest.len() / 4 + 1) {
+            self.take(*key);
+        }
+    }
+}

@@ -1,0 +1,553 @@
+//! Renames.
+//!
+//! What the bucket never had is moved here alone. An object is copied by the bucket and then removed, before the call
+//! returns, and the state file has the intent meanwhile: after a crash the move is finished. So a file is under one name
+//! or under both, never under neither. A directory's objects are all copied, then all removed.
+//!
+//! A copy whose answer was lost is told by its identity (`doubt`). If it cannot be asked for, the call fails, and the file
+//! is under its old name; it may be under the new one, too. Asked for again, the call ends the same.
+
+use std::collections::BTreeMap;
+use std::sync::MutexGuard;
+
+use super::doubt::Makes;
+use super::tree::{Asked, Away, Doubt, Move, Node, Remote, Tree};
+use super::{Error, FileSystem, Result, in_parallel, now, say};
+use crate::state_file::{Change, Position};
+use crate::store::{Listed, StoreError, list_all};
+
+/// A name in a directory.
+pub type Place<'a> = (u64, &'a str);
+
+/// Objects that one request removes.
+const REMOVED_AT_ONCE: usize = 1000;
+
+impl FileSystem {
+    /// Gives a node another name. `replace`: one that is there is replaced.
+    pub fn rename(&self, from: Place, to: Place, replace: bool) -> Result<()> {
+        self.ensure_listed(from.0)?;
+        self.ensure_listed(to.0)?;
+        let id = self.sure_child(from.0, from.1)?.ok_or(Error::NotFound)?;
+        let directory = self.tree().nodes.get(&id).is_some_and(Node::is_directory);
+        let target = self.sure_child(to.0, to.1)?;
+        if let Some(target) = target
+            && directory
+        {
+            self.ensure_listed(target)?;
+        }
+        self.ensure_known(id)?;
+        if directory {
+            let _alone = self.moving.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            // Nothing is busy now.
+            let doubtful: Vec<u64> = {
+                let tree = self.tree();
+                let below = tree.below(id).into_iter();
+                below.filter(|id| tree.nodes[id].may_be_gone()).collect()
+            };
+            doubtful.into_iter().try_for_each(|id| self.make_sure(id))?;
+            self.check_rename(&self.tree(), id, from, to, replace)?;
+            self.remove_leftovers()?;
+            // No listing takes it away meanwhile.
+            self.node(&mut self.tree(), id)?.busy = true;
+            let result = self.rename_directory(id, to);
+            self.vacate(&mut self.tree(), id);
+            return result;
+        }
+        let _stay = self.stay();
+        self.remove_leftovers()?;
+        let mut tree = self.occupy(self.tree(), id)?;
+        if let Some(target) = target.filter(|target| *target != id) {
+            // Always the lower number first would be another order for each pair: one waits without the other.
+            while tree.nodes.get(&target).is_some_and(|node| node.busy) {
+                self.vacate(&mut tree, id);
+                tree = self.wait(tree);
+                tree = self.occupy(tree, id)?;
+            }
+            if let Some(node) = tree.nodes.get_mut(&target) {
+                node.busy = true;
+            }
+        }
+        drop(tree);
+        let is_sure =
+            [Some(id), target].into_iter().flatten().try_for_each(|id| self.make_sure(id));
+        let tree = self.tree();
+        let checked = is_sure.and_then(|()| self.check_rename(&tree, id, from, to, replace));
+        let same_target = tree.child(to.0, to.1) == target;
+        let result = match checked {
+            Ok(()) if same_target && target != Some(id) => {
+                self.rename_file(tree, id, target, from, to)
+            }
+            other => {
+                drop(tree);
+                match other {
+                    // Somebody made or removed it meanwhile.
+                    Ok(()) if !same_target => Err(Error::Stale),
+                    other => other,
+                }
+            }
+        };
+        let mut tree = self.tree();
+        if let Some(target) = target.filter(|target| *target != id) {
+            self.vacate(&mut tree, target);
+        }
+        self.vacate(&mut tree, id);
+        result
+    }
+
+    fn check_rename(
+        &self,
+        tree: &Tree,
+        id: u64,
+        from: Place,
+        to: Place,
+        replace: bool,
+    ) -> Result<()> {
+        if tree.child(from.0, from.1) != Some(id) {
+            return Err(Error::NotFound);
+        }
+        let directory = tree.nodes[&id].is_directory();
+        self.check_new_name(tree, to.0, to.1, directory)?;
+        let Some(target) = tree.child(to.0, to.1) else { return Ok(()) };
+        let target = &tree.nodes[&target];
+        match (directory, target.is_directory()) {
+            _ if !replace => Err(Error::Exists),
+            (false, true) => Err(Error::IsDirectory),
+            (true, false) => Err(Error::NotDirectory),
+            (true, true) if !target.entries.by_name.is_empty() => Err(Error::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves a file or a link. It and its target are busy.
+    fn rename_file(
+        &self,
+        tree: MutexGuard<'_, Tree>,
+        id: u64,
+        target: Option<u64>,
+        from: Place,
+        to: Place,
+    ) -> Result<()> {
+        let remote = tree.nodes[&id].remote.clone();
+        let had_replaced = tree.nodes[&id].replaces.is_some();
+        let from_key = tree.key(id);
+        let to_key = format!("{}{}", tree.key(to.0), to.1);
+        if tree.leftovers.contains(&to_key) {
+            // It was moved away since the call began.
+            return Err(Error::Stale);
+        }
+        // What is at the new key in the bucket, whoever has it.
+        let replaced = target.and_then(|target| {
+            let node = &tree.nodes[&target];
+            let own = node.remote.as_ref().map(|remote| remote.etag.clone());
+            own.or_else(|| node.replaces.clone())
+        });
+        drop(tree);
+        if remote.is_some() || had_replaced {
+            self.keep_directory(from.0)?;
+        }
+        match remote {
+            None => {
+                let replaced_there = had_replaced.then_some(from_key);
+                self.rename_new(id, target, to, replaced_there, replaced)
+            }
+            Some(remote) => {
+                let keys = (from_key, to_key);
+                self.rename_object(id, &remote, target, replaced.is_some(), keys, to)
+            }
+        }
+    }
+
+    /// Moves a file that the bucket does not have. `replaced_there`: the key of an object that it was to replace and `replaced`
+    /// the ETag of the one that it is to replace now.
+    fn rename_new(
+        &self,
+        id: u64,
+        target: Option<u64>,
+        to: Place,
+        replaced_there: Option<String>,
+        replaced: Option<String>,
+    ) -> Result<()> {
+        if target.is_some() {
+            // The content that it replaces goes with the next upload: until then this machine has the new one.
+            self.keep_content(id)?;
+        }
+        let away = target.map_or(Ok(None), |target| self.copy_away(target))?;
+        // What it was to replace there is removed, as it is here.
+        let removed = match &replaced_there {
+            Some(key) => self.remove_certainly(&self.whole(key)),
+            None => Ok(()),
+        };
+        let mut tree = self.tree();
+        let batch = self.leave(&mut tree, removed, replaced_there.into_iter().collect());
+        self.node(&mut tree, id)?.replaces = replaced;
+        let position = self.place_file(&mut tree, id, target.zip(Some(away)), to, batch)?;
+        drop(tree);
+        Ok(self.state.durable(position)?)
+    }
+
+    /// Moves a file's object, and the file. `replaces`: there is an object at the new key.
+    fn rename_object(
+        &self,
+        id: u64,
+        remote: &Remote,
+        target: Option<u64>,
+        replaces: bool,
+        (from_key, to_key): (String, String),
+        to: Place,
+    ) -> Result<()> {
+        let (from_whole, to_whole) = (self.whole(&from_key), self.whole(&to_key));
+        let known = match &remote.properties {
+            Some(properties) => properties.clone(),
+            None => self.store().head(&from_whole)?.properties,
+        };
+        let (properties, written, is_new) = self.identified(&known);
+        let away = target.map_or(Ok(None), |target| self.copy_away(target))?;
+        let number = self.begin_move(&from_key, &to_key)?;
+        let copied = self.certain(&to_whole, Makes::Object(&written), || {
+            let sent = is_new.then_some(&properties);
+            self.copy_object(&from_whole, &remote.etag, remote.size, &to_whole, sent)
+        });
+        let etag = match copied {
+            Ok(etag) => etag,
+            Err(error) => {
+                // The new key had no object before: what the copy may have made there is removed as a leftover.
+                let target = target.filter(|_| replaces);
+                let away = self.rename_failed(&error, number, &to_key, target, &written, away)?;
+                self.discard_away(away);
+                if matches!(error, Error::Store(StoreError::Changed(_) | StoreError::NotFound(_))) {
+                    let mut tree = self.tree();
+                    let node = self.node(&mut tree, id)?;
+                    node.known = node.is_dirty();
+                }
+                return Err(error);
+            }
+        };
+        self.copied_all(number, vec![(id, etag.clone())])?;
+        let removed = self.remove_certainly(&from_whole);
+        let mut tree = self.tree();
+        if let Some(remote) = &mut self.node(&mut tree, id)?.remote {
+            remote.etag = etag;
+            remote.properties = Some(properties);
+        }
+        let (parent, segment) = (tree.nodes[&id].parent, tree.nodes[&id].segment.clone());
+        tree.removed_remotely(parent, &segment, false);
+        let mut batch = self.leave(&mut tree, removed, vec![from_key]);
+        batch.extend(self.ended_move(&mut tree, number));
+        let position = self.place_file(&mut tree, id, target.zip(Some(away)), to, batch)?;
+        tree.changed_remotely(id);
+        drop(tree);
+        Ok(self.state.durable(position)?)
+    }
+
+    /// Ends a rename whose object could not be copied to its new key. If the copy may have been made all the same, it is noted: at `target`,
+    /// whose object it would have replaced, or else as an object to be removed. Returns `away` unless the note needs it.
+    fn rename_failed(
+        &self,
+        error: &Error,
+        number: u64,
+        to_key: &str,
+        target: Option<u64>,
+        written: &str,
+        away: Option<Away>,
+    ) -> Result<Option<Away>> {
+        let is_in_doubt = matches!(error, Error::InDoubt(_));
+        let mut tree = self.tree();
+        let mut batch = Vec::new();
+        let mut unused = away;
+        match target.filter(|_| is_in_doubt) {
+            Some(target) => {
+                let node = self.node(&mut tree, target)?;
+                let asked = Asked::Replacement(written.to_owned());
+                node.doubt = Some(Doubt { asked, away: unused.take() });
+                if node.recorded {
+                    batch.push(Change::Pending(tree.pending(target)));
+                }
+            }
+            None if is_in_doubt => {
+                batch.push(Change::Leftover(to_key.to_owned()));
+                tree.leftovers.insert(to_key.to_owned());
+            }
+            None => {}
+        }
+        batch.extend(self.ended_move(&mut tree, number));
+        let position = self.state.append(&batch)?;
+        drop(tree);
+        self.state.durable(position)?;
+        Ok(unused)
+    }
+
+    /// If the objects of keys that were moved could not be removed: notes that they are to be removed yet. The changes are to
+    /// be appended under the same lock.
+    fn leave(&self, tree: &mut Tree, removed: Result<()>, keys: Vec<String>) -> Vec<Change> {
+        let Err(error) = removed else { return Vec::new() };
+        say(&format!("after a rename the old objects are removed later: {error}"));
+        tree.leftovers.extend(keys.iter().cloned());
+        keys.into_iter().map(Change::Leftover).collect()
+    }
+
+    /// Moves a file in the tree, and in the state file if it is there; with other changes in the same batch.
+    fn place_file(
+        &self,
+        tree: &mut Tree,
+        id: u64,
+        target: Option<(u64, Option<Away>)>,
+        to: Place,
+        mut batch: Vec<Change>,
+    ) -> Result<Position> {
+        let target = match target {
+            Some((target, away)) => {
+                self.node(tree, target)?.go_away(away);
+                Some(target)
+            }
+            None => None,
+        };
+        self.place(tree, id, target, to, &mut batch);
+        tree.touch(id);
+        if tree.nodes[&id].recorded {
+            return self.record_with(tree, id, batch);
+        }
+        Ok(self.state.append(&batch)?)
+    }
+
+    /// Moves a node in the tree, into the place of another.
+    fn place(
+        &self,
+        tree: &mut Tree,
+        id: u64,
+        target: Option<u64>,
+        to: Place,
+        batch: &mut Vec<Change>,
+    ) {
+        if let Some(target) = target {
+            if tree.nodes[&target].recorded {
+                batch.push(Change::Settled(target));
+            }
+            tree.detach(target);
+        }
+        let from = tree.nodes[&id].parent;
+        tree.place(id, to.0, to.1, to.1);
+        for directory in [from, to.0] {
+            tree.modified(directory, now());
+        }
+    }
+
+    /// Notes durably that objects are about to be moved.
+    fn begin_move(&self, from: &str, to: &str) -> Result<u64> {
+        let mut tree = self.tree();
+        let id = tree.next;
+        tree.next += 1;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        let change = Change::Move { id, from: from.clone(), to: to.clone() };
+        let position = self.state.append(&[change])?;
+        tree.moves.insert(id, Move { from, to, copied: None });
+        drop(tree);
+        self.state.durable(position)?;
+        Ok(id)
+    }
+
+    /// Notes durably that a move's objects are copied, with the copies' ETags. Those count of nodes in the state file.
+    fn copied_all(&self, number: u64, mut etags: Vec<(u64, String)>) -> Result<()> {
+        let mut tree = self.tree();
+        etags.retain(|(id, _)| tree.get(*id).is_some_and(|node| node.recorded));
+        if etags.is_empty() {
+            return Ok(());
+        }
+        let position = self.state.append(&[Change::Copied { id: number, etags: etags.clone() }])?;
+        if let Some(begun) = tree.moves.get_mut(&number) {
+            begun.copied = Some(etags);
+        }
+        drop(tree);
+        Ok(self.state.durable(position)?)
+    }
+
+    fn ended_move(&self, tree: &mut Tree, number: u64) -> Option<Change> {
+        self.idle.notify_all();
+        tree.moves.remove(&number).map(|_| Change::Moved(number))
+    }
+
+    /// Moves a directory with all below. Nothing else changes objects meanwhile.
+    fn rename_directory(&self, id: u64, to: Place) -> Result<()> {
+        let (from_key, to_key, parent, target) = {
+            let tree = self.tree();
+            let to_key = format!("{}{}/", tree.key(to.0), to.1);
+            (tree.key(id), to_key, tree.nodes[&id].parent, tree.child(to.0, to.1))
+        };
+        if target == Some(id) {
+            return Ok(());
+        }
+        let from_whole = self.whole(&from_key);
+        let objects = list_all(self.store(), &from_whole, false)?.objects;
+        let replaced = target.filter(|target| self.tree().nodes[target].remote.is_some());
+        if objects.is_empty() && replaced.is_none() {
+            let position = self.place_directory(&mut self.tree(), id, target, to, Vec::new())?;
+            return Ok(self.state.durable(position)?);
+        }
+        self.keep_directory(parent)?;
+        let number = self.begin_move(&from_key, &to_key)?;
+        let has_marker = objects.iter().any(|object| object.key == from_whole);
+        let copies =
+            self.copy_all(&objects, &from_whole, &self.whole(&to_key)).and_then(|copies| {
+                if replaced.is_some() && !has_marker {
+                    self.remove_certainly(&self.whole(&to_key))?;
+                }
+                Ok(copies)
+            });
+        let undo = || {
+            let names = objects.iter().map(|object| &object.key[from_whole.len()..]);
+            let made = names.map(|name| format!("{to_key}{name}")).collect();
+            self.undo_copies(number, made, replaced)
+        };
+        let copies = match copies {
+            Ok(copies) => copies,
+            Err(error) => {
+                undo()?;
+                return Err(error);
+            }
+        };
+        // An object that is another than the node knows is somebody else's, or tells that it is not.
+        let copied = |tree: &Tree, id: u64| {
+            let (former, etag) = copies.get(&self.key(tree, id))?;
+            let node = tree.get(id)?;
+            let known = node.remote.as_ref().map(|remote| &remote.etag).or(node.replaces.as_ref());
+            (node.elsewhere.is_none() && known == Some(former)).then(|| (id, etag.clone()))
+        };
+        let etags: Vec<(u64, String)> = {
+            let tree = self.tree();
+            tree.below(id).into_iter().filter_map(|id| copied(&tree, id)).collect()
+        };
+        if let Err(error) = self.copied_all(number, etags.clone()) {
+            undo()?;
+            return Err(error);
+        }
+        let keys: Vec<String> = objects.iter().map(|object| object.key.clone()).collect();
+        let removed = self.remove_all(&keys);
+        let mut tree = self.tree();
+        for (below, etag) in etags {
+            // A listing may have taken it away: then the next one brings it.
+            let Some(node) = tree.nodes.get_mut(&below) else { continue };
+            match &mut node.remote {
+                Some(remote) => remote.etag = etag,
+                None => node.replaces = Some(etag),
+            }
+        }
+        for below in tree.below(id) {
+            tree.changed_remotely(below);
+        }
+        let segment = tree.nodes[&id].segment.clone();
+        tree.removed_remotely(parent, &segment, true);
+        let below = |key: &String| key[self.settings.prefix.len()..].to_owned();
+        let mut batch = self.leave(&mut tree, removed, keys.iter().map(below).collect());
+        batch.extend(self.ended_move(&mut tree, number));
+        let position = self.place_directory(&mut tree, id, target, to, batch)?;
+        drop(tree);
+        Ok(self.state.durable(position)?)
+    }
+
+    /// Moves a directory in the tree, and all below that the state file has.
+    fn place_directory(
+        &self,
+        tree: &mut Tree,
+        id: u64,
+        target: Option<u64>,
+        to: Place,
+        mut batch: Vec<Change>,
+    ) -> Result<Position> {
+        self.place(tree, id, target, to, &mut batch);
+        tree.changed_remotely(id);
+        let below = tree.below(id);
+        let recorded = below.iter().filter(|id| tree.nodes[id].recorded);
+        batch.extend(recorded.map(|id| Change::Pending(tree.pending(*id))));
+        Ok(self.state.append(&batch)?)
+    }
+
+    /// Copies objects to keys that begin otherwise; the old and the new ETags by the old keys.
+    fn copy_all(
+        &self,
+        objects: &[Listed],
+        from: &str,
+        to: &str,
+    ) -> Result<BTreeMap<String, (String, String)>> {
+        let results = in_parallel(objects, self.settings.parallel, |object| {
+            let etag = self.copy_listed(object, &format!("{to}{}", &object.key[from.len()..]))?;
+            Ok((object.key.clone(), (object.etag.clone(), etag)))
+        });
+        results.into_iter().collect()
+    }
+
+    /// Copies an object whose metadata nobody asked for. If the answer is lost, it is copied again by a request that can be
+    /// told by what it made.
+    fn copy_listed(&self, object: &Listed, to: &str) -> Result<String> {
+        let Listed { key, etag, size, .. } = object;
+        match self.copy_object(key, etag, *size, to, None) {
+            Err(Error::Store(StoreError::Failed(_))) => {}
+            answer => return answer,
+        }
+        let (properties, written, is_new) = self.identified(&self.store().head(key)?.properties);
+        self.certain(to, Makes::Object(&written), || {
+            self.copy_object(key, etag, *size, to, is_new.then_some(&properties))
+        })
+    }
+
+    /// Removes the copies of a move that failed, now or later. The marker of the directory that was to be replaced is
+    /// written anew.
+    fn undo_copies(&self, number: u64, made: Vec<String>, replaced: Option<u64>) -> Result<()> {
+        let is_marker = |key: &String| replaced.is_some_and(|id| self.tree().key(id) == *key);
+        let made: Vec<String> = made.into_iter().filter(|key| !is_marker(key)).collect();
+        let whole: Vec<String> = made.iter().map(|key| self.whole(key)).collect();
+        let removed = self.remove_all(&whole);
+        let mut tree = self.tree();
+        let mut batch: Vec<Change> = self.ended_move(&mut tree, number).into_iter().collect();
+        if removed.is_err() {
+            batch.extend(made.iter().cloned().map(Change::Leftover));
+            tree.leftovers.extend(made);
+        }
+        let position = match replaced {
+            Some(id) => {
+                let node = self.node(&mut tree, id)?;
+                node.attributes_dirty = true;
+                tree.touch(id);
+                self.record_with(&mut tree, id, batch)?
+            }
+            None => self.state.append(&batch)?,
+        };
+        drop(tree);
+        Ok(self.state.durable(position)?)
+    }
+
+    pub(super) fn remove_all(&self, keys: &[String]) -> Result<()> {
+        let chunks: Vec<&[String]> = keys.chunks(REMOVED_AT_ONCE).collect();
+        let results =
+            in_parallel(&chunks, self.settings.parallel, |keys| self.store().delete_many(keys));
+        Ok(results.into_iter().collect::<crate::store::Result<()>>()?)
+    }
+
+    /// Removes what renames left, if the bucket lets it.
+    pub(super) fn finish_leftovers(&self) {
+        if self.tree().leftovers.is_empty() || self.store.is_fenced() {
+            return;
+        }
+        let _stay = self.stay();
+        if self.remove_leftovers().is_err() {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        }
+    }
+
+    /// Removes what renames left. The caller has `moving`. What is uploaded under these keys after it returned stays, also
+    /// after a crash.
+    pub(super) fn remove_leftovers(&self) -> Result<()> {
+        // Whoever waits here must not remove what was uploaded since.
+        let _alone = self.removing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let leftovers = self.tree().leftovers.clone();
+        if leftovers.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<String> = leftovers.iter().map(|key| self.whole(key)).collect();
+        self.remove_all(&keys)?;
+        let mut tree = self.tree();
+        tree.leftovers.retain(|key| !leftovers.contains(key));
+        let ended: Vec<Change> = leftovers.into_iter().map(Change::LeftoverEnded).collect();
+        let position = self.state.append(&ended)?;
+        drop(tree);
+        Ok(self.state.durable(position)?)
+    }
+}

@@ -1,0 +1,360 @@
+//! The start: what the state file says is pending is so again, and what a crash cut is finished or undone.
+//!
+//! 1. Multipart uploads under way are given up. Temporary objects, and what moves left, are removed.
+//! 2. Moves under way are finished; what is pending under the old keys is then pending under the new ones, for the copies.
+//! 3. Pending nodes are put into the tree. An object that has their changes already, as it says itself, is theirs.
+//! 4. Content is what the spool has durably as the state file says; otherwise the object's, or none.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+
+use super::doubt::{identity, written_version};
+use super::tree::{Move, Node, ROOT, Remote, Tree};
+use super::{FileSystem, Result, Settings, TEMPORARY, in_parallel, now, say};
+use crate::key;
+use crate::metadata::Kind;
+use crate::state_file::{Change, Pending, StateFile};
+use crate::store::{Listed, Metered, list_all};
+
+/// More nodes than one run knows.
+const NUMBERS_A_RUN: u64 = 1 << 32;
+
+/// What the changes of a state file amount to.
+#[derive(Default)]
+struct Found {
+    pending: BTreeMap<u64, Pending>,
+    moves: BTreeMap<u64, Move>,
+    leftovers: BTreeSet<String>,
+    multiparts: BTreeMap<String, String>,
+    numbers: u64,
+}
+
+impl Found {
+    fn of(changes: Vec<Change>) -> Found {
+        let mut found = Found::default();
+        for change in changes {
+            match change {
+                Change::Pending(pending) => {
+                    found.numbers = found.numbers.max(pending.id);
+                    found.pending.insert(pending.id, pending);
+                }
+                Change::Settled(id) => {
+                    found.pending.remove(&id);
+                }
+                Change::Move { id, from, to } => {
+                    found.numbers = found.numbers.max(id);
+                    found.moves.insert(id, Move { from, to, copied: None });
+                }
+                Change::Copied { id, etags } => {
+                    if let Some(begun) = found.moves.get_mut(&id) {
+                        begun.copied = Some(etags);
+                    }
+                }
+                Change::Moved(id) => {
+                    found.moves.remove(&id);
+                }
+                Change::Leftover(key) => {
+                    found.leftovers.insert(key);
+                }
+                Change::LeftoverEnded(key) => {
+                    found.leftovers.remove(&key);
+                }
+                Change::Multipart(key, upload) => {
+                    found.multiparts.insert(upload, key);
+                }
+                Change::MultipartEnded(upload) => {
+                    found.multiparts.remove(&upload);
+                }
+                Change::Numbers(upto) => found.numbers = found.numbers.max(upto),
+            }
+        }
+        found
+    }
+}
+
+impl FileSystem {
+    /// Opens a prefix with a state directory, which nobody else has in use.
+    pub fn open_prefix(
+        store: Arc<Metered>,
+        settings: Settings,
+    ) -> std::result::Result<Arc<FileSystem>, Box<dyn std::error::Error>> {
+        std::fs::create_dir_all(settings.state.join("spool"))?;
+        let owner = crate::owner::owner(&settings.state)?;
+        let (state, changes) = StateFile::open(&settings.state)?;
+        let mut found = Found::of(changes);
+        let root = settings.defaults.attributes(Kind::Directory, now());
+        let mut tree = Tree::new(root);
+        tree.next = found.numbers.max(ROOT) + 1;
+        // Numbers of nodes that are only listed are not noted: none of them is given again.
+        tree.reserved = tree.next + NUMBERS_A_RUN;
+        let first_temporary = now();
+        let system = FileSystem {
+            store,
+            owner,
+            tree: Mutex::new(tree),
+            idle: Condvar::new(),
+            moving: RwLock::new(()),
+            removing: Mutex::new(()),
+            state,
+            fetched: Default::default(),
+            bodies: super::Bodies::new(settings.parallel),
+            // Two runs never use one key: a copy of the first might still be read in the second.
+            temporary: AtomicU64::new(first_temporary.seconds as u64 * 1_000_000),
+            conflicts: AtomicU64::new(0),
+            uploads_failed: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            settings,
+        };
+        system.clean_up(&found)?;
+        system.finish_moves(&mut found)?;
+        system.take_pending(&found)?;
+        Ok(Arc::new(system))
+    }
+
+    fn clean_up(&self, found: &Found) -> Result<()> {
+        for (upload, key) in &found.multiparts {
+            self.store().abort(&self.whole(key), upload)?;
+        }
+        let objects = list_all(self.store(), &self.whole(TEMPORARY), false)?.objects;
+        let temporary = objects.into_iter().map(|object| object.key);
+        let leftovers = found.leftovers.iter().map(|key| self.whole(key));
+        self.remove_all(&temporary.chain(leftovers).collect::<Vec<String>>())
+    }
+
+    fn finish_moves(&self, found: &mut Found) -> Result<()> {
+        for (number, begun) in &found.moves {
+            let objects = self.objects_to_move(begun)?;
+            let copies = in_parallel(&objects, self.settings.parallel, |object| {
+                let key = format!("{}{}", begun.to, &self.below(&object.key)[begun.from.len()..]);
+                let key = self.whole(&key);
+                self.copy_object(&object.key, &object.etag, object.size, &key, None)
+            });
+            let copies = copies.into_iter().collect::<Result<Vec<String>>>()?;
+            // What is copied has another ETag, now or since the crash. If it is the last that is known of a node's object,
+            // the node goes on with it.
+            let mut etags: BTreeMap<u64, String> =
+                begun.copied.clone().unwrap_or_default().into_iter().collect();
+            for (object, copy) in objects.iter().zip(copies) {
+                let moved = found.pending.values().filter(|pending| {
+                    self.whole(&pending.key) == object.key
+                        && pending.etag.as_ref() == Some(&object.etag)
+                });
+                etags.extend(moved.map(|pending| (pending.id, copy.clone())));
+            }
+            if !objects.is_empty() {
+                let etags = etags.clone().into_iter().collect();
+                let position = self.state.append(&[Change::Copied { id: *number, etags }])?;
+                self.state.durable(position)?;
+            }
+            self.remove_all(&objects.into_iter().map(|object| object.key).collect::<Vec<_>>())?;
+            found.pending.retain(|_, pending| pending.key != begun.to);
+            for pending in found.pending.values_mut() {
+                let rest = match begun.from.ends_with('/') {
+                    true => pending.key.strip_prefix(begun.from.as_str()),
+                    false if pending.key == begun.from => Some(""),
+                    false => None,
+                };
+                if let Some(rest) = rest {
+                    pending.key = format!("{}{rest}", begun.to);
+                    let etag = etags.get(&pending.id).cloned();
+                    pending.etag = etag.or(pending.etag.take());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A key without the prefix.
+    fn below<'a>(&self, key: &'a str) -> &'a str {
+        &key[self.settings.prefix.len()..]
+    }
+
+    /// What a move that a crash cut has not removed yet.
+    fn objects_to_move(&self, begun: &Move) -> Result<Vec<Listed>> {
+        let key = self.whole(&begun.from);
+        if key.ends_with('/') {
+            return Ok(list_all(self.store(), &key, false)?.objects);
+        }
+        let head = self.object(&key)?;
+        let listed = head.map(|head| Listed {
+            key,
+            size: head.size,
+            etag: head.etag,
+            modified: head.modified,
+        });
+        Ok(listed.into_iter().collect())
+    }
+
+    /// Puts pending nodes into the tree, and writes the state file anew with what still is pending.
+    fn take_pending(&self, found: &Found) -> Result<()> {
+        let mut pending: Vec<&Pending> = found.pending.values().collect();
+        pending.sort_by(|a, b| a.key.cmp(&b.key));
+        let heads = in_parallel(&pending, self.settings.parallel, |pending| {
+            self.object(&self.whole(&pending.key))
+        });
+        let mut needed = HashSet::new();
+        let mut tree = self.tree();
+        for (pending, head) in pending.iter().zip(heads) {
+            let head = head?;
+            let has = head.as_ref().and_then(|head| identity(&head.properties));
+            if pending.replaced_by.is_some() && has == pending.replaced_by.as_deref() {
+                // A rename of another file, whose answer was lost, was done.
+                continue;
+            }
+            let written =
+                head.as_ref().and_then(|head| written_version(head, &self.owner, pending.id));
+            if written.is_some_and(|version| version >= pending.version) {
+                continue;
+            }
+            let is_directory = pending.attributes.kind == Kind::Directory;
+            if head.is_none() && pending.based && pending.content.is_none() && !is_directory {
+                say(&format!("{} was removed: attributes set here are given up", pending.key));
+                continue;
+            }
+            let is_theirs = head
+                .as_ref()
+                .is_some_and(|head| written.is_none() && pending.etag.as_ref() != Some(&head.etag));
+            if is_theirs && pending.based && pending.content.is_none() && !is_directory {
+                say(&format!(
+                    "{} was changed by somebody else: attributes set here are given up",
+                    pending.key
+                ));
+                continue;
+            }
+            if pending.key.is_empty() {
+                let root = self.node(&mut tree, ROOT)?;
+                root.attributes = pending.attributes;
+                (root.known, root.attributes_dirty, root.recorded) = (true, true, true);
+                root.version = pending.version;
+                tree.touch(ROOT);
+                continue;
+            }
+            let Some(parent) = make_parents(&mut tree, &self.settings, &pending.key) else {
+                say(&format!("{} is given up: a file is where its directory was", pending.key));
+                continue;
+            };
+            let segment =
+                pending.key.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+            let name = key::name_of(&segment, false);
+            let existing = tree.child(parent, &name).filter(|_| is_directory);
+            let mut node = Node::new(parent, name, segment, pending.attributes);
+            node.known = true;
+            node.attributes_dirty = true;
+            node.recorded = true;
+            node.version = pending.version;
+            node.target = pending.target.clone();
+            node.kept = pending.content.clone();
+            let ours = written.is_some();
+            let etag = head
+                .as_ref()
+                .filter(|_| ours)
+                .map(|head| head.etag.clone())
+                .or(pending.etag.clone());
+            match (pending.based || ours, etag) {
+                (true, Some(etag)) => {
+                    let same = head.as_ref().filter(|head| head.etag == etag);
+                    // If somebody else wrote it since, what was not changed here is as theirs.
+                    let size = head.as_ref().map_or(0, |head| head.size);
+                    node.content.reset(size);
+                    let properties = same.map(|head| head.properties.clone());
+                    node.remote =
+                        Some(Remote { etag, size, properties, checked: std::time::Instant::now() });
+                }
+                (_, etag) => node.replaces = etag,
+            }
+            if let Some(content) = &pending.content {
+                let base = node.remote.as_ref().map_or(0, |remote| remote.size.min(content.base));
+                node.content.reset(content.size);
+                node.content.base = base;
+                for (start, end) in &content.dirty {
+                    node.content.dirty.insert(*start..*end);
+                }
+                node.content.changed = true;
+                needed.insert(pending.id.to_string());
+            }
+            if let Some(placeholder) = existing {
+                // It was made for what is below it.
+                let entries = std::mem::take(
+                    &mut tree.nodes.get_mut(&placeholder).expect("it is there").entries,
+                );
+                tree.nodes.remove(&placeholder);
+                for child in entries.by_name.values() {
+                    if let Some(child) = tree.nodes.get_mut(child) {
+                        child.parent = pending.id;
+                    }
+                }
+                node.entries = entries;
+            }
+            tree.add_as(pending.id, node);
+            tree.touch(pending.id);
+            if needed.contains(&pending.id.to_string()) {
+                self.spool(&mut tree, pending.id)?;
+            }
+        }
+        // Versions count on from those that objects may have.
+        self.state.compact(&tree.live())?;
+        drop(tree);
+        for file in std::fs::read_dir(self.settings.state.join("spool"))? {
+            let file = file?;
+            if !needed.contains(file.file_name().to_string_lossy().as_ref()) {
+                std::fs::remove_file(file.path())?;
+            }
+        }
+        if !found.pending.is_empty() {
+            say(&format!(
+                "{} names or attributes were pending when it ended last",
+                found.pending.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The directory of a key, made in the tree with all above it where they are not there; the bucket tells more of them later.
+fn make_parents(tree: &mut Tree, settings: &Settings, key: &str) -> Option<u64> {
+    let mut at = ROOT;
+    let path = key.strip_suffix('/').unwrap_or(key);
+    let Some((directories, _)) = path.rsplit_once('/') else { return Some(ROOT) };
+    for segment in directories.split('/') {
+        let name = key::name_of(segment, false);
+        at = match tree.child(at, &name) {
+            Some(id) if tree.nodes[&id].is_directory() => id,
+            Some(_) => return None,
+            None => {
+                let attributes = settings.defaults.attributes(Kind::Directory, now());
+                tree.add(Node::new(at, name, segment.to_owned(), attributes))
+            }
+        };
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_settled_is_not_pending() {
+        let attributes = crate::metadata::Defaults { uid: 0, gid: 0 }.attributes(Kind::File, now());
+        let pending = Pending {
+            id: 5,
+            version: 1,
+            key: "a".into(),
+            attributes,
+            target: None,
+            etag: None,
+            based: false,
+            content: None,
+            replaced_by: None,
+        };
+        let found = Found::of(vec![
+            Change::Pending(pending.clone()),
+            Change::Pending(Pending { id: 6, ..pending }),
+            Change::Settled(5),
+            Change::Move { id: 7, from: "a".into(), to: "b".into() },
+        ]);
+        assert_eq!(found.pending.keys().copied().collect::<Vec<_>>(), [6]);
+        assert_eq!((found.moves.len(), found.numbers), (1, 7));
+    }
+}

@@ -1,0 +1,224 @@
+//! Carries out what [`crate::plan`] decided: PUTs, multipart uploads and server-side copies.
+
+use std::ops::Range;
+
+use super::data::read_spool;
+use super::tree::Tree;
+use super::upload::Job;
+use super::{Error, FileSystem, Result, in_parallel};
+use crate::metadata::{Kind, Properties};
+use crate::plan::{Part, Plan, Segment, Source, pieces, plan};
+use crate::ranges::RangeSet;
+use crate::state_file::Change;
+use crate::store::{Condition, StoreError};
+
+/// The largest object that one request copies.
+const COPY_BYTES_MAX: u64 = 5 << 30;
+
+/// An object that exists for a moment.
+struct Temporary {
+    key: String,
+    etag: String,
+    size: u64,
+}
+
+impl FileSystem {
+    /// Brings a node into the bucket; the ETag.
+    pub(super) fn transfer(&self, job: &Job) -> Result<String> {
+        if let Some((stream, beside)) = &job.stream
+            && let Some(based) = self.with_stream(job, stream)
+        {
+            let etag = self.transfer_once(&Job { dirty: beside.clone(), stream: None, ..based });
+            // What stays is removed at the next start.
+            let _ = self.store().delete(&stream.key);
+            return etag;
+        }
+        self.transfer_once(job)
+    }
+
+    fn transfer_once(&self, job: &Job) -> Result<String> {
+        match job.kind {
+            Kind::Directory => self.put(job, Vec::new()),
+            Kind::Symlink => self.put(job, job.target.clone().unwrap_or_default().into_bytes()),
+            Kind::File => match &job.base {
+                Some((key, etag, size)) if job.is_attributes_only() => {
+                    self.copy_object(key, etag, *size, &job.key, Some(&job.properties))
+                }
+                _ => match plan(job.size, job.base_bytes, &job.dirty, &self.settings.limits) {
+                    Plan::Whole => {
+                        self.bodies.with(|| self.put(job, self.bytes(job, 0..job.size)?))
+                    }
+                    Plan::Parts(parts) => self.put_parts(job, &parts),
+                },
+            },
+        }
+    }
+
+    fn put(&self, job: &Job, body: Vec<u8>) -> Result<String> {
+        Ok(self.store().put(&job.key, body, &job.properties, &job.condition)?)
+    }
+
+    /// Bytes of the file, from the spool and from its object.
+    fn bytes(&self, job: &Job, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        for (part, source) in pieces(range.clone(), job.base_bytes, &job.in_spool) {
+            let into =
+                &mut bytes[(part.start - range.start) as usize..(part.end - range.start) as usize];
+            match (source, &job.spool, &job.base) {
+                (Source::Spool, Some(spool), _) => read_spool(spool, into, part.start)?,
+                (Source::Base, _, Some((key, etag, _))) => {
+                    into.copy_from_slice(&self.store().get(key, part, etag)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// A multipart upload.
+    fn put_parts(&self, job: &Job, parts: &[Part]) -> Result<String> {
+        let condition = job.condition.clone();
+        self.multipart(&job.key, &job.properties, &condition, parts.len(), |upload, index| {
+            let number = index as i32 + 1;
+            match &parts[index] {
+                Part::Plain(segment) => self.put_segment(job, &job.key, upload, number, segment),
+                Part::Composed(segments) => {
+                    let temporary = self.compose(job, segments)?;
+                    let Temporary { key, etag, size } = &temporary;
+                    let copied =
+                        self.store().copy_part(&job.key, upload, number, key, etag, 0..*size);
+                    self.discard(&temporary);
+                    Ok(copied?)
+                }
+            }
+        })
+    }
+
+    /// Makes an object of parts that are numbered from 0 and put by `put`. It is made, or nothing is left of it.
+    fn multipart(
+        &self,
+        key: &str,
+        properties: &Properties,
+        condition: &Condition,
+        parts: usize,
+        put: impl Fn(&str, usize) -> Result<String> + Sync,
+    ) -> Result<String> {
+        let upload = self.store().begin(key, properties)?;
+        let below = key[self.settings.prefix.len()..].to_owned();
+        let result = self.note_multipart(&upload, below).and_then(|()| {
+            let numbers: Vec<usize> = (0..parts).collect();
+            let put = in_parallel(&numbers, self.settings.parallel, |index| put(&upload, *index));
+            let etags = put.into_iter().collect::<Result<Vec<String>>>()?;
+            let parts: Vec<(i32, String)> = (1..).zip(etags).collect();
+            match self.store().complete(key, &upload, &parts, condition) {
+                // Its answer may have been lost; who asks finds out by the object.
+                Err(StoreError::NotFound(_)) => Err(StoreError::Changed(key.into()).into()),
+                answer => Ok(answer?),
+            }
+        });
+        match result {
+            Ok(_) => self.forget_multipart(&upload),
+            Err(_) => self.give_up(key, &upload),
+        }
+        result
+    }
+
+    pub(super) fn note_multipart(&self, upload: &str, key: String) -> Result<()> {
+        let mut tree = self.tree();
+        let position = self.state.append(&[Change::Multipart(key.clone(), upload.to_owned())])?;
+        let tree: &mut Tree = &mut tree;
+        tree.multiparts.insert(upload.to_owned(), key);
+        // It need not be durable before the parts: what a power cut forgets is left to the bucket's lifecycle rules.
+        let _ = position;
+        Ok(())
+    }
+
+    fn put_segment(
+        &self,
+        job: &Job,
+        key: &str,
+        upload: &str,
+        number: i32,
+        segment: &Segment,
+    ) -> Result<String> {
+        let range = segment.range.clone();
+        match &job.base {
+            Some((base, etag, _)) if segment.copy => {
+                Ok(self.store().copy_part(key, upload, number, base, etag, range)?)
+            }
+            _ => self.bodies.with(|| {
+                let bytes = self.bytes(job, range)?;
+                Ok(self.store().upload_part(key, upload, number, bytes)?)
+            }),
+        }
+    }
+
+    /// Makes a temporary object of segments, the first of which is long enough for a part.
+    fn compose(&self, job: &Job, segments: &[Segment]) -> Result<Temporary> {
+        let first = &segments[0].range;
+        let mut made: Option<Temporary> = None;
+        for segment in &segments[1..] {
+            let key = self.temporary_key();
+            let etag = self.multipart(
+                &key,
+                &Properties::default(),
+                &Condition::None,
+                2,
+                |upload, index| match (index, &made) {
+                    (0, None) => self.put_segment(job, &key, upload, 1, &segments[0]),
+                    (0, Some(former)) => {
+                        let Temporary { key: from, etag, size } = former;
+                        Ok(self.store().copy_part(&key, upload, 1, from, etag, 0..*size)?)
+                    }
+                    _ => self.put_segment(job, &key, upload, 2, segment),
+                },
+            );
+            if let Some(former) = made.take() {
+                self.discard(&former);
+            }
+            let size = segment.range.end - first.start;
+            made = Some(Temporary { key, etag: etag?, size });
+        }
+        made.ok_or(Error::Invalid)
+    }
+
+    fn discard(&self, temporary: &Temporary) {
+        // What stays is removed at the next start.
+        let _ = self.store().delete(&temporary.key);
+    }
+
+    /// Copies an object of any size, with its metadata or other.
+    pub(super) fn copy_object(
+        &self,
+        from: &str,
+        etag: &str,
+        size: u64,
+        to: &str,
+        properties: Option<&Properties>,
+    ) -> Result<String> {
+        if size == 0 && from.ends_with('/') {
+            // Some stores refuse to copy a directory's marker.
+            let head = self.store().head(from)?;
+            if head.etag != etag {
+                return Err(StoreError::Changed(from.into()).into());
+            }
+            let properties = properties.unwrap_or(&head.properties);
+            return Ok(self.store().put(to, Vec::new(), properties, &Condition::None)?);
+        }
+        if size <= COPY_BYTES_MAX {
+            return Ok(self.store().copy(from, etag, to, properties)?);
+        }
+        let properties = match properties {
+            Some(properties) => properties.clone(),
+            None => self.store().head(from)?.properties,
+        };
+        let limits = &self.settings.limits;
+        let Plan::Parts(parts) = plan(size, size, &RangeSet::default(), limits) else {
+            return Err(Error::Invalid);
+        };
+        self.multipart(to, &properties, &Condition::None, parts.len(), |upload, index| {
+            let number = index as i32 + 1;
+            Ok(self.store().copy_part(to, upload, number, from, etag, parts[index].range())?)
+        })
+    }
+}

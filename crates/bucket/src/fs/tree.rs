@@ -1,0 +1,519 @@
+//! What is known of the bucket, and what differs from it.
+//!
+//! Owns nodes, their places and their flags. Does no I/O and decides nothing about it. All is under one lock, which is
+//! not held while the bucket is asked.
+//!
+//! Invariants:
+//! - a node is *dirty* if the bucket does not have its attributes or content; [`Tree::dirty`] has these, and those that
+//!   are being uploaded;
+//! - while a node is *busy*, one thread changes its object, and nobody else does;
+//! - a directory's `listed` is set if its entries are all that the bucket has below, and all that was made here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::metadata::{Attributes, Kind, Properties, Time};
+use crate::ranges::RangeSet;
+use crate::state_file::{self, Change};
+use crate::store::Head;
+
+/// The root's number.
+pub const ROOT: u64 = 1;
+
+/// A node's object.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// Its ETag.
+    pub etag: String,
+    /// Its size, bytes.
+    pub size: u64,
+    /// Its metadata, if that was asked for.
+    pub properties: Option<Properties>,
+    /// When the bucket was asked last.
+    pub checked: Instant,
+}
+
+impl Remote {
+    /// An object that was just asked for.
+    pub fn of(head: Head) -> Remote {
+        Remote {
+            etag: head.etag,
+            size: head.size,
+            properties: Some(head.properties),
+            checked: Instant::now(),
+        }
+    }
+}
+
+/// What a request was to do to a node's object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Write it anew.
+    Write,
+    /// Remove it.
+    Removal,
+    /// Put another node's object in its place, by the write of this identity.
+    Replacement(String),
+}
+
+/// Where the object of a file is that has no name any more, but is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// Its whole key.
+    pub key: String,
+    /// Its ETag.
+    pub etag: String,
+}
+
+/// Neither the answer to a request came, nor one that says what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The request.
+    pub asked: Asked,
+    /// Where the object is if it was done.
+    pub away: Option<Away>,
+}
+
+impl Doubt {
+    /// Of a request to write the node's own object. The next upload finds out.
+    pub fn of_write() -> Doubt {
+        Doubt { asked: Asked::Write, away: None }
+    }
+
+    /// Whether the node may be gone.
+    pub fn is_about_name(&self) -> bool {
+        self.asked != Asked::Write
+    }
+}
+
+/// Objects that are being moved.
+#[derive(Clone, Debug)]
+pub struct Move {
+    /// From this key below the prefix; one that ends in a slash means all below.
+    pub from: String,
+    /// To this one.
+    pub to: String,
+    /// The ETags of the copies, of nodes that are pending, once all are copied.
+    pub copied: Option<Vec<(u64, String)>>,
+}
+
+/// A temporary object of the beginning of a new file.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// Its whole key.
+    pub key: String,
+    /// Its upload, once that is begun.
+    pub upload: Option<String>,
+    /// How many parts it has, or is being given.
+    pub next: u64,
+    /// Parts on their way.
+    pub in_flight: usize,
+    /// The parts that it has.
+    pub etags: BTreeMap<u64, String>,
+    /// A part could not be uploaded.
+    pub failed: bool,
+    /// How many of its bytes count: the file was shorter meanwhile.
+    pub valid: u64,
+}
+
+/// A file's bytes: the object's first `base` bytes, over them what the spool has, zeros elsewhere.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Bytes.
+    pub size: u64,
+    /// How many bytes of the object count.
+    pub base: u64,
+    /// Ranges in the spool that the object lacks.
+    pub dirty: RangeSet,
+    /// Ranges in the spool that are on their way.
+    pub uploading: RangeSet,
+    /// Ranges in the spool that the object has, too.
+    pub same: RangeSet,
+    /// Ranges in the spool that a temporary object has, or is being given.
+    pub streamed: RangeSet,
+    /// That object.
+    pub stream: Option<Stream>,
+    /// The least size since the upload under way began.
+    pub least: u64,
+    /// The spool.
+    pub spool: Option<Arc<File>>,
+    /// Bytes, or the size, differ from the object.
+    pub changed: bool,
+}
+
+impl Content {
+    /// Ranges that are read from the spool.
+    pub fn in_spool(&self) -> RangeSet {
+        let mut all = self.dirty.clone();
+        for other in [&self.uploading, &self.same, &self.streamed] {
+            all.extend(other);
+        }
+        all
+    }
+
+    /// Makes the content that of an object.
+    pub fn reset(&mut self, size: u64) {
+        *self = Content { size, base: size, ..Content::default() };
+    }
+
+    /// Sets the size; bytes that are cut off read as zeros later.
+    pub fn truncate(&mut self, size: u64) {
+        for set in [&mut self.dirty, &mut self.same, &mut self.streamed] {
+            set.remove(size..u64::MAX);
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.valid = stream.valid.min(size);
+        }
+        if size < self.size {
+            // What is on its way beyond the end must not be seen if the file grows again.
+            let cut: Vec<_> = self.uploading.within(size..u64::MAX).collect();
+            for range in cut {
+                self.uploading.remove(range);
+            }
+        }
+        self.base = self.base.min(size);
+        self.least = self.least.min(size);
+        self.size = size;
+        self.changed = true;
+    }
+}
+
+/// A directory's entries.
+#[derive(Debug, Default)]
+pub struct Entries {
+    /// Nodes by name.
+    pub by_name: BTreeMap<String, u64>,
+    /// When the bucket said that these are all.
+    pub listed: Option<Instant>,
+    /// It is being listed.
+    pub listing: bool,
+    /// Keys' last segments whose objects were removed here, with the sequence of it, for listings that began before.
+    pub removed: HashMap<(String, bool), u64>,
+}
+
+/// A file, directory or symbolic link.
+#[derive(Debug)]
+pub struct Node {
+    /// The directory that has it.
+    pub parent: u64,
+    /// Its name there.
+    pub name: String,
+    /// Its key's last segment, without a slash.
+    pub segment: String,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// The attributes are those that the bucket has; otherwise it was not asked yet.
+    pub known: bool,
+    /// Its object; for a directory the marker.
+    pub remote: Option<Remote>,
+    /// The ETag of an object at its key that is not its own: the first upload replaces it.
+    pub replaces: Option<String>,
+    /// Something that was asked for may have been done.
+    pub doubt: Option<Doubt>,
+    /// Attributes, or the existence, differ from the bucket.
+    pub attributes_dirty: bool,
+    /// The state file has it as pending.
+    pub recorded: bool,
+    /// What the state file says of its content: the spool has that durably.
+    pub kept: Option<state_file::Content>,
+    /// Counts changes. An object tells by it which of them it has.
+    pub version: u64,
+    /// When it was changed last.
+    pub changed_at: Option<Instant>,
+    /// A failed upload is tried again after this.
+    pub retry_after: Option<Instant>,
+    /// One thread changes its object.
+    pub busy: bool,
+    /// When its object was changed last, in the tree's sequence.
+    pub sequence: u64,
+    /// Open descriptions.
+    pub opens: u32,
+    /// Times that the kernel was told its number, less those that it forgot.
+    pub lookups: u64,
+    /// It has no name any more.
+    pub removed: bool,
+    /// The whole key of its object, if that is not at its name.
+    pub elsewhere: Option<String>,
+    /// A symbolic link's target.
+    pub target: Option<String>,
+    /// A file's bytes.
+    pub content: Content,
+    /// A directory's entries.
+    pub entries: Entries,
+}
+
+impl Node {
+    /// A node of which nothing is known but its place.
+    pub fn new(parent: u64, name: String, segment: String, attributes: Attributes) -> Self {
+        Node {
+            parent,
+            name,
+            segment,
+            attributes,
+            known: false,
+            remote: None,
+            replaces: None,
+            doubt: None,
+            attributes_dirty: false,
+            recorded: false,
+            kept: None,
+            version: 0,
+            changed_at: None,
+            retry_after: None,
+            busy: false,
+            sequence: 0,
+            opens: 0,
+            lookups: 0,
+            removed: false,
+            elsewhere: None,
+            target: None,
+            content: Content::default(),
+            entries: Entries::default(),
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.kind == Kind::Directory
+    }
+
+    /// Whether the bucket lacks something of it.
+    pub fn is_dirty(&self) -> bool {
+        self.attributes_dirty || self.content.changed
+    }
+
+    /// Whether it may be gone: see [`Doubt`].
+    pub fn may_be_gone(&self) -> bool {
+        self.doubt.as_ref().is_some_and(Doubt::is_about_name)
+    }
+
+    /// Its object is not under its name any more.
+    pub fn go_away(&mut self, away: Option<Away>) {
+        let Some(away) = away else { return };
+        self.elsewhere = Some(away.key);
+        if let Some(remote) = &mut self.remote {
+            remote.etag = away.etag;
+        }
+    }
+}
+
+/// All nodes.
+pub struct Tree {
+    /// By number.
+    pub nodes: HashMap<u64, Node>,
+    /// Those that are dirty, or on their way.
+    pub dirty: BTreeSet<u64>,
+    /// The next number.
+    pub next: u64,
+    /// Numbers up to this one may be given.
+    pub reserved: u64,
+    /// Counts changes of the bucket made here.
+    pub sequence: u64,
+    /// Moves in the bucket that are under way, by their numbers.
+    pub moves: BTreeMap<u64, Move>,
+    /// Keys, below the prefix, of objects that were moved and are to be removed yet: they are not listed, and nothing is
+    /// uploaded there.
+    pub leftovers: BTreeSet<String>,
+    /// Multipart uploads under way: identities, and keys.
+    pub multiparts: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// A tree with nothing but the root.
+    pub fn new(root: Attributes) -> Self {
+        let mut nodes = HashMap::new();
+        let mut node = Node::new(ROOT, String::new(), String::new(), root);
+        node.lookups = 1;
+        nodes.insert(ROOT, node);
+        Tree {
+            nodes,
+            dirty: BTreeSet::new(),
+            next: ROOT + 1,
+            reserved: ROOT,
+            sequence: 0,
+            moves: BTreeMap::new(),
+            leftovers: BTreeSet::new(),
+            multiparts: BTreeMap::new(),
+        }
+    }
+
+    /// A node that is there.
+    pub fn get(&self, id: u64) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// The node of a name.
+    pub fn child(&self, parent: u64, name: &str) -> Option<u64> {
+        self.nodes.get(&parent)?.entries.by_name.get(name).copied()
+    }
+
+    /// The key below the prefix; a directory's ends in a slash, the root's is empty.
+    pub fn key(&self, id: u64) -> String {
+        let mut segments = Vec::new();
+        let mut at = id;
+        while at != ROOT {
+            // A file without a name may outlive its directory.
+            let Some(node) = self.nodes.get(&at) else { break };
+            segments.push(node.segment.as_str());
+            at = node.parent;
+        }
+        segments.reverse();
+        let mut key = segments.join("/");
+        if id != ROOT && self.nodes.get(&id).is_some_and(Node::is_directory) {
+            key.push('/');
+        }
+        key
+    }
+
+    /// Adds a node under its name; its number.
+    pub fn add(&mut self, node: Node) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.add_as(id, node);
+        id
+    }
+
+    /// Adds a node that has a number.
+    pub fn add_as(&mut self, id: u64, node: Node) {
+        self.next = self.next.max(id + 1);
+        let parent = self.nodes.get_mut(&node.parent).expect("the parent is there");
+        parent.entries.by_name.insert(node.name.clone(), id);
+        self.nodes.insert(id, node);
+    }
+
+    /// Takes a node's name away. It is forgotten, unless somebody has it open or the kernel knows it.
+    pub fn detach(&mut self, id: u64) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        node.removed = true;
+        node.attributes_dirty = false;
+        node.content.changed = false;
+        node.recorded = false;
+        let (parent, name) = (node.parent, node.name.clone());
+        self.dirty.remove(&id);
+        if let Some(parent) = self.nodes.get_mut(&parent)
+            && parent.entries.by_name.get(&name) == Some(&id)
+        {
+            parent.entries.by_name.remove(&name);
+        }
+        self.forget_if_unused(id);
+    }
+
+    /// Forgets a removed node that nobody can name any more. Whether it did.
+    pub fn forget_if_unused(&mut self, id: u64) -> bool {
+        let unused =
+            |node: &Node| node.removed && node.opens == 0 && node.lookups == 0 && !node.busy;
+        if self.nodes.get(&id).is_some_and(unused) {
+            self.nodes.remove(&id);
+            return true;
+        }
+        false
+    }
+
+    /// Gives a node another place.
+    pub fn place(&mut self, id: u64, parent: u64, name: &str, segment: &str) {
+        let node = self.nodes.get_mut(&id).expect("the node is there");
+        let former = (node.parent, std::mem::replace(&mut node.name, name.to_owned()));
+        node.parent = parent;
+        node.segment = segment.to_owned();
+        if let Some(directory) = self.nodes.get_mut(&former.0) {
+            directory.entries.by_name.remove(&former.1);
+        }
+        let directory = self.nodes.get_mut(&parent).expect("the parent is there");
+        directory.entries.by_name.insert(name.to_owned(), id);
+    }
+
+    /// Notes that the bucket lacks something of a node.
+    pub fn touch(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.version += 1;
+            node.changed_at = Some(Instant::now());
+            if node.is_dirty() && !node.removed {
+                self.dirty.insert(id);
+            }
+        }
+    }
+
+    /// Notes that a node's object was changed here.
+    pub fn changed_remotely(&mut self, id: u64) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.sequence = sequence;
+        }
+    }
+
+    /// Notes that an object of a directory was removed here.
+    pub fn removed_remotely(&mut self, parent: u64, segment: &str, directory: bool) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        if let Some(parent) = self.nodes.get_mut(&parent) {
+            let key = (segment.to_owned(), directory);
+            parent.entries.removed.insert(key, sequence);
+        }
+    }
+
+    /// A node and all below it that is in memory, parents first.
+    pub fn below(&self, id: u64) -> Vec<u64> {
+        let mut found = vec![id];
+        let mut at = 0;
+        while at < found.len() {
+            if let Some(node) = self.nodes.get(&found[at]) {
+                found.extend(node.entries.by_name.values());
+            }
+            at += 1;
+        }
+        found
+    }
+
+    /// Whether a node, or one below, is dirty or in the state file.
+    pub fn is_needed(&self, id: u64) -> bool {
+        self.below(id).iter().any(|id| {
+            let node = &self.nodes[id];
+            node.is_dirty() || node.recorded || node.busy
+        })
+    }
+
+    /// What the state file says of a node.
+    pub fn pending(&self, id: u64) -> state_file::Pending {
+        let node = &self.nodes[&id];
+        let base = node.remote.as_ref().map(|remote| remote.etag.clone());
+        state_file::Pending {
+            id,
+            version: node.version,
+            key: self.key(id),
+            attributes: node.attributes,
+            target: node.target.clone(),
+            based: base.is_some(),
+            etag: base.or_else(|| node.replaces.clone()),
+            content: node.kept.clone(),
+            replaced_by: match node.doubt.as_ref().map(|doubt| &doubt.asked) {
+                Some(Asked::Replacement(identity)) => Some(identity.clone()),
+                _ => None,
+            },
+        }
+    }
+
+    /// All that the state file must say.
+    pub fn live(&self) -> Vec<Change> {
+        let mut live = vec![Change::Numbers(self.reserved.max(self.next))];
+        let recorded = self.nodes.iter().filter(|(_, node)| node.recorded);
+        live.extend(recorded.map(|(id, _)| Change::Pending(self.pending(*id))));
+        for (id, Move { from, to, copied }) in &self.moves {
+            live.push(Change::Move { id: *id, from: from.clone(), to: to.clone() });
+            live.extend(copied.clone().map(|etags| Change::Copied { id: *id, etags }));
+        }
+        live.extend(self.leftovers.iter().map(|key| Change::Leftover(key.clone())));
+        let multiparts = self.multiparts.iter();
+        live.extend(multiparts.map(|(upload, key)| Change::Multipart(key.clone(), upload.clone())));
+        live
+    }
+
+    /// Sets a node's time of modification.
+    pub fn modified(&mut self, id: u64, now: Time) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.attributes.mtime = now;
+        }
+    }
+}

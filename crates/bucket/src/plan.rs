@@ -1,0 +1,365 @@
+//! How a changed file becomes an object: one PUT, or a multipart upload whose clean parts the store copies itself.
+//!
+//! Decides; does no I/O. A file's content is given by its size, the bytes that its object still has (`base`, from the
+//! start), and the ranges that differ from them (`dirty`). Bytes outside both are zeros.
+//!
+//! A part must have at least 5 MiB, unless it is the last, and a change may be of a few bytes. So a small change is made
+//! the *last* part of a temporary object that begins with 5 MiB or more, copied; the whole temporary object, which
+//! is long enough, is then copied as one part of the file ([`Part::Composed`]). Only what changed crosses the network.
+//!
+//! Invariants: the parts are the file from its first byte to its last; each but the last has `part_min` bytes or more;
+//! a copied range is clean.
+
+use std::ops::Range;
+
+use crate::ranges::RangeSet;
+
+/// What the store allows and what is wanted, bytes unless it says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The least that a part has which is not the last.
+    pub part_min: u64,
+    /// An uploaded part.
+    pub part: u64,
+    /// The most that one copied part has.
+    pub copy_max: u64,
+    /// The most parts of one upload.
+    pub parts_max: usize,
+    /// A clean range shorter than this is fetched and uploaded with its neighbours.
+    pub gap_min: u64,
+    /// The most parts after the first of a composed part.
+    pub layers_max: usize,
+}
+
+impl Limits {
+    /// Of S3, for parts of a size.
+    pub fn s3(part: u64) -> Self {
+        const MIB: u64 = 1 << 20;
+        Limits {
+            part_min: 5 * MIB,
+            part: part.max(5 * MIB),
+            copy_max: 256 * MIB,
+            parts_max: 10_000,
+            gap_min: MIB,
+            layers_max: 8,
+        }
+    }
+
+    /// The largest file that is uploaded by one PUT.
+    pub fn whole_max(&self) -> u64 {
+        2 * self.part
+    }
+}
+
+/// Bytes of the file, and whether the object still has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where.
+    pub range: Range<u64>,
+    /// They are copied from the object; otherwise uploaded.
+    pub copy: bool,
+}
+
+impl Segment {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// One part of a multipart upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// One range, copied or uploaded.
+    Plain(Segment),
+    /// A temporary object. It is built from the first two segments, and for each further one anew from itself and that.
+    Composed(Vec<Segment>),
+}
+
+impl Part {
+    /// The bytes of the file that it has.
+    pub fn range(&self) -> Range<u64> {
+        match self {
+            Part::Plain(segment) => segment.range.clone(),
+            Part::Composed(segments) => {
+                let last = segments.last().expect("a composed part has segments");
+                segments[0].range.start..last.range.end
+            }
+        }
+    }
+}
+
+/// How a file is uploaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// By one PUT.
+    Whole,
+    /// By a multipart upload.
+    Parts(Vec<Part>),
+}
+
+/// Where bytes of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the spool.
+    Spool,
+    /// In the object.
+    Base,
+    /// Nowhere: they are zeros.
+    Zeros,
+}
+
+/// Where the bytes of a range are, in order.
+pub fn pieces(range: Range<u64>, base: u64, dirty: &RangeSet) -> Vec<(Range<u64>, Source)> {
+    let mut found = Vec::new();
+    let mut clean = |gap: Range<u64>| {
+        let cut = base.clamp(gap.start, gap.end);
+        for (part, source) in [(gap.start..cut, Source::Base), (cut..gap.end, Source::Zeros)] {
+            if !part.is_empty() {
+                found.push((part, source));
+            }
+        }
+    };
+    for gap in dirty.gaps(range.clone()) {
+        clean(gap);
+    }
+    found.extend(dirty.within(range).map(|part| (part, Source::Spool)));
+    found.sort_by_key(|(part, _)| part.start);
+    found
+}
+
+/// Decides how a file is uploaded.
+pub fn plan(size: u64, base: u64, dirty: &RangeSet, limits: &Limits) -> Plan {
+    if size <= limits.whole_max() {
+        return Plan::Whole;
+    }
+    let parts = compose(runs(size, base, dirty, limits.gap_min), limits);
+    if parts.len() <= limits.parts_max {
+        return Plan::Parts(parts);
+    }
+    Plan::Parts(even(size, base, dirty, limits))
+}
+
+/// The file as ranges that are clean or not, by turns; short clean ones count as changed.
+fn runs(size: u64, base: u64, dirty: &RangeSet, gap_min: u64) -> Vec<Segment> {
+    let mut runs: Vec<Segment> = Vec::new();
+    for (range, source) in pieces(0..size, base, dirty) {
+        let copy = source == Source::Base && range.end - range.start >= gap_min;
+        match runs.last_mut() {
+            Some(last) if last.copy == copy => last.range.end = range.end,
+            _ => runs.push(Segment { range, copy }),
+        }
+    }
+    runs
+}
+
+fn compose(runs: Vec<Segment>, limits: &Limits) -> Vec<Part> {
+    let mut parts = Vec::new();
+    // A segment long enough for a part, and the short ones after it.
+    let mut group: Vec<Segment> = Vec::new();
+    let mut runs = runs.into_iter().peekable();
+    while let Some(mut run) = runs.next() {
+        if run.bytes() >= limits.part_min {
+            close(&mut parts, std::mem::take(&mut group), false, limits);
+            group.push(run);
+        } else if !group.is_empty() {
+            group.push(run);
+        } else if let Some(next) = runs.peek_mut() {
+            // The file begins with a short one: it is uploaded with the beginning of the next.
+            run.copy = false;
+            let taken = (limits.part_min - run.bytes()).min(next.bytes());
+            run.range.end += taken;
+            next.range.start += taken;
+            if next.range.is_empty() {
+                runs.next();
+            }
+            if run.bytes() >= limits.part_min {
+                group.push(run);
+            } else if let Some(next) = runs.peek_mut() {
+                next.range.start = run.range.start;
+                next.copy = false;
+            } else {
+                group.push(run);
+            }
+        } else {
+            group.push(run);
+        }
+    }
+    close(&mut parts, group, true, limits);
+    parts
+}
+
+/// Makes parts of a group. `last`: the file ends with it.
+fn close(parts: &mut Vec<Part>, mut group: Vec<Segment>, last: bool, limits: &Limits) {
+    if group.is_empty() {
+        return;
+    }
+    let end = if last && group.len() > 1 { group.pop() } else { None };
+    if group.len() - 1 > limits.layers_max {
+        // Too many steps: the rest is one upload.
+        let rest = group.split_off(limits.layers_max);
+        let range = rest[0].range.start..rest[rest.len() - 1].range.end;
+        group.push(Segment { range, copy: false });
+    }
+    let mut head = group.remove(0);
+    if group.is_empty() {
+        split(parts, head, limits);
+    } else {
+        if head.bytes() >= 2 * limits.part_min {
+            let at = head.range.end - limits.part_min;
+            let front = Segment { range: head.range.start..at, copy: head.copy };
+            split(parts, front, limits);
+            head.range.start = at;
+        }
+        group.insert(0, head);
+        parts.push(Part::Composed(group));
+    }
+    if let Some(end) = end {
+        split(parts, end, limits);
+    }
+}
+
+/// Cuts a long segment into parts of about the same length.
+fn split(parts: &mut Vec<Part>, segment: Segment, limits: &Limits) {
+    let most = if segment.copy { limits.copy_max } else { limits.part };
+    let most = most.max(2 * limits.part_min - 1);
+    let count = segment.bytes().div_ceil(most).max(1);
+    let (start, bytes) = (segment.range.start, segment.bytes());
+    for index in 0..count {
+        let range = start + bytes * index / count..start + bytes * (index + 1) / count;
+        parts.push(Part::Plain(Segment { range, copy: segment.copy }));
+    }
+}
+
+/// Parts of one length, for a file that has too many changes.
+fn even(size: u64, base: u64, dirty: &RangeSet, limits: &Limits) -> Vec<Part> {
+    let unit = size.div_ceil(limits.parts_max as u64).max(limits.part).max(limits.part_min);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    while start < size {
+        let range = start..(start + unit).min(size);
+        let copy =
+            pieces(range.clone(), base, dirty).iter().all(|(_, source)| *source == Source::Base);
+        start = range.end;
+        parts.push(Part::Plain(Segment { range, copy }));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SMALL: Limits =
+        Limits { part_min: 10, part: 16, copy_max: 50, parts_max: 40, gap_min: 3, layers_max: 3 };
+
+    fn check(size: u64, base: u64, dirty: &RangeSet, limits: &Limits) -> Result<(), TestCaseError> {
+        let Plan::Parts(parts) = plan(size, base, dirty, limits) else {
+            prop_assert!(size <= limits.whole_max());
+            return Ok(());
+        };
+        prop_assert!(parts.len() <= limits.parts_max);
+        let mut at = 0;
+        for (index, part) in parts.iter().enumerate() {
+            let range = part.range();
+            prop_assert_eq!(range.start, at);
+            prop_assert!(range.end > at);
+            at = range.end;
+            prop_assert!(
+                index + 1 == parts.len() || range.end - range.start >= limits.part_min,
+                "{:?}",
+                parts
+            );
+            let segments = match part {
+                Part::Plain(segment) => std::slice::from_ref(segment),
+                Part::Composed(segments) => {
+                    prop_assert!(segments.len() > 1 && segments.len() <= limits.layers_max + 1);
+                    prop_assert!(segments[0].bytes() >= limits.part_min);
+                    segments
+                }
+            };
+            let mut inner = range.start;
+            for segment in segments {
+                prop_assert_eq!(segment.range.start, inner);
+                inner = segment.range.end;
+                if segment.copy {
+                    prop_assert!(segment.range.end <= base);
+                    prop_assert!(dirty.within(segment.range.clone()).next().is_none());
+                }
+            }
+        }
+        prop_assert_eq!(at, size);
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_the_file(size in 0u64..400, base in 0u64..400, changes in prop::collection::vec((0u64..400, 1u64..30), 0..12)) {
+            let mut dirty = RangeSet::default();
+            for (start, length) in changes { dirty.insert(start.min(size)..(start + length).min(size)); }
+            check(size, base.min(size), &dirty, &SMALL)?;
+            check(size, base.min(size), &dirty, &Limits { parts_max: 26, ..SMALL })?;
+        }
+
+        #[test]
+        fn pieces_are_the_range(base in 0u64..60, start in 0u64..50, length in 0u64..50, changes in prop::collection::vec((0u64..60, 1u64..9), 0..6)) {
+            let mut dirty = RangeSet::default();
+            for (start, length) in changes { dirty.insert(start..start + length); }
+            let mut at = start;
+            for (range, source) in pieces(start..start + length, base, &dirty) {
+                prop_assert_eq!(range.start, at);
+                at = range.end;
+                for byte in range {
+                    let is_dirty = dirty.within(byte..byte + 1).next().is_some();
+                    let right = if is_dirty { Source::Spool } else if byte < base { Source::Base } else { Source::Zeros };
+                    prop_assert_eq!(source, right);
+                }
+            }
+            prop_assert_eq!(at, start + length);
+        }
+    }
+
+    #[test]
+    fn a_small_change_to_a_large_object_moves_little() {
+        let limits = Limits::s3(8 << 20);
+        let mut dirty = RangeSet::default();
+        let mut seed = 1u64;
+        for _ in 0..100 {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let at = (seed >> 33) % ((1 << 30) - 100);
+            dirty.insert(at..at + 100);
+        }
+        let Plan::Parts(parts) = plan(1 << 30, 1 << 30, &dirty, &limits) else {
+            panic!("it is large")
+        };
+        let uploaded: u64 = parts
+            .iter()
+            .flat_map(|part| match part {
+                Part::Plain(segment) => vec![segment.clone()],
+                Part::Composed(segments) => segments.clone(),
+            })
+            .filter(|segment| !segment.copy)
+            .map(|segment| segment.bytes())
+            .sum();
+        assert!(uploaded < 16 << 20, "{uploaded} bytes");
+    }
+
+    #[test]
+    fn an_append_uploads_what_was_appended() {
+        let limits = Limits::s3(8 << 20);
+        let size = 100 << 20;
+        let dirty = RangeSet::of(size..size + 1000);
+        let Plan::Parts(parts) = plan(size + 1000, size, &dirty, &limits) else {
+            panic!("it is large")
+        };
+        assert_eq!(
+            parts,
+            [
+                Part::Plain(Segment { range: 0..size, copy: true }),
+                Part::Plain(Segment { range: size..size + 1000, copy: false }),
+            ]
+        );
+    }
+}

@@ -1,0 +1,459 @@
+//! A bucket of an S3-compatible store, asked by the AWS SDK.
+//!
+//! Owns the client and the runtime on which the SDK's futures run: this is the one file that knows of either. Does not
+//! own what the answers mean. The SDK signs, finds credentials, retries with back-off, and keeps to timeouts.
+
+use std::error::Error;
+use std::ops::Range;
+use std::time::Duration;
+
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
+use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::primitives::{ByteStream, DateTime};
+use aws_sdk_s3::types::{
+    CompletedMultipartUpload, CompletedPart, Delete, EncodingType, MetadataDirective,
+    ObjectIdentifier,
+};
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
+use aws_smithy_http_client::{Builder, Connector};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use tokio::runtime::Runtime;
+
+use super::{Condition, Head, Listed, Page, Result, Store, StoreError};
+use crate::metadata::{Header, Properties, Time};
+
+/// Which store, and as whom.
+#[derive(Clone, Debug, Default)]
+pub struct Connection {
+    /// The bucket.
+    pub bucket: String,
+    /// The store's address, if it is not that of AWS.
+    pub endpoint: Option<String>,
+    /// The region, if it is not the one that AWS tools are configured for.
+    pub region: Option<String>,
+    /// The profile of the AWS configuration files.
+    pub profile: Option<String>,
+    /// The bucket is named in the path of requests, not in the host's name.
+    pub path_style: bool,
+}
+
+/// A bucket.
+pub struct S3 {
+    client: Client,
+    bucket: String,
+    runtime: Runtime,
+}
+
+/// What a copy's source may have unescaped.
+const KEPT: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+impl S3 {
+    /// Prepares to ask; nothing is asked yet.
+    pub fn connect(connection: &Connection) -> std::io::Result<S3> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("s3")
+            .enable_all()
+            .build()?;
+        let http = Builder::new().build_with_connector_fn(|settings, components| {
+            let mut builder = Connector::builder().proxy_config(ProxyConfig::from_env());
+            builder.set_connector_settings(settings.cloned());
+            if let Some(components) = components {
+                builder.set_sleep_impl(components.sleep_impl());
+            }
+            builder.tls_provider(tls::Provider::Rustls(CryptoMode::Ring)).build()
+        });
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .read_timeout(Duration::from_secs(60))
+            .build();
+        let retries = RetryConfig::standard()
+            .with_max_attempts(6)
+            .with_initial_backoff(Duration::from_millis(200))
+            .with_max_backoff(Duration::from_secs(5));
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .http_client(http)
+            .timeout_config(timeouts)
+            .retry_config(retries);
+        if let Some(profile) = &connection.profile {
+            loader = loader.profile_name(profile);
+        }
+        if let Some(region) = &connection.region {
+            loader = loader.region(Region::new(region.clone()));
+        }
+        if let Some(endpoint) = &connection.endpoint {
+            // Other stores than AWS's may not know its newer checksums.
+            loader = loader
+                .endpoint_url(endpoint)
+                .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+                .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+        }
+        let shared = runtime.block_on(loader.load());
+        let mut config =
+            aws_sdk_s3::config::Builder::from(&shared).force_path_style(connection.path_style);
+        if shared.region().is_none() {
+            config = config.region(Region::new("us-east-1"));
+        }
+        let client = Client::from_conf(config.build());
+        Ok(S3 { client, bucket: connection.bucket.clone(), runtime })
+    }
+
+    fn source(&self, key: &str) -> String {
+        format!("{}/{}", self.bucket, utf8_percent_encode(key, KEPT))
+    }
+
+    /// What an error means, for a request about a key.
+    fn error<E>(&self, key: &str, doing: &str, error: SdkError<E>) -> StoreError
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        let status = error.raw_response().map(|response| response.status().as_u16());
+        let code = error.code().unwrap_or_default().to_owned();
+        let said = match error.message() {
+            Some(message) => format!("{code}: {message}"),
+            None => DisplayErrorContext(&error).to_string(),
+        };
+        explain(&self.bucket, key, doing, status, &code, &said)
+    }
+}
+
+/// Decides what a failed request means from the status and the code of the answer, if there was one.
+fn explain(
+    bucket: &str,
+    key: &str,
+    doing: &str,
+    status: Option<u16>,
+    code: &str,
+    said: &str,
+) -> StoreError {
+    let refused = |remedy: &str| {
+        StoreError::Refused(format!("{doing} s3://{bucket}/{key}: {said}. {remedy}"))
+    };
+    match (status, code) {
+        (_, "NoSuchBucket") => {
+            refused("There is no such bucket: create it, or correct its name or --endpoint")
+        }
+        (_, "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired") => {
+            refused("The credentials have expired: log in again, for example by 'aws sso login'")
+        }
+        (_, "RequestTimeTooSkewed") => refused(
+            "This machine's clock differs from the store's by more than 15 minutes: set it, for example by NTP",
+        ),
+        (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken") => refused(
+            "The store does not accept the credentials: check the access key, its secret and --profile",
+        ),
+        (Some(301 | 307), _)
+        | (
+            _,
+            "PermanentRedirect"
+            | "AuthorizationHeaderMalformed"
+            | "IllegalLocationConstraintException",
+        ) => refused("The bucket is in another region: name it with --region"),
+        (Some(401 | 403), _) => refused(
+            "Access is denied. The user needs s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and \
+             s3:ListBucket on this prefix",
+        ),
+        (Some(409 | 412), _) => StoreError::Changed(key.into()),
+        (Some(404), _) | (_, "NoSuchKey" | "NoSuchUpload") => StoreError::NotFound(key.into()),
+        (Some(400..=499), _)
+            if status != Some(429) && status != Some(408) && code != "RequestTimeout" =>
+        {
+            refused("")
+        }
+        (Some(501), _) => refused("The store does not know this request"),
+        (None, _) if said.contains("redential") => refused(
+            "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a --profile, or run \
+             'aws configure'",
+        ),
+        (None, _) => StoreError::Failed(format!(
+            "{doing} s3://{bucket}/{key}: {said}. The store does not answer: check the network and --endpoint"
+        )),
+        _ => StoreError::Failed(format!("{doing} s3://{bucket}/{key}: {said}")),
+    }
+}
+
+fn time(time: Option<&DateTime>) -> Time {
+    time.map_or(Time::default(), |time| Time {
+        seconds: time.secs(),
+        nanoseconds: time.subsec_nanos(),
+    })
+}
+
+fn decoded(key: &str) -> String {
+    let spaced = key.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+}
+
+fn header(properties: &Properties, header: Header) -> Option<String> {
+    properties.headers.get(&header).cloned()
+}
+
+/// Gives a request the headers and metadata of an object: the builders have the same methods and no trait.
+macro_rules! with_properties {
+    ($request:expr, $properties:expr) => {
+        $request
+            .set_content_type(header($properties, Header::ContentType))
+            .set_content_encoding(header($properties, Header::ContentEncoding))
+            .set_content_language(header($properties, Header::ContentLanguage))
+            .set_content_disposition(header($properties, Header::ContentDisposition))
+            .set_cache_control(header($properties, Header::CacheControl))
+            .set_metadata(Some($properties.user.clone().into_iter().collect()))
+    };
+}
+
+/// Gives a request a condition.
+macro_rules! with_condition {
+    ($request:expr, $condition:expr) => {
+        match $condition {
+            Condition::None => $request,
+            Condition::Absent => $request.if_none_match("*"),
+            Condition::Etag(etag) => $request.if_match(etag),
+        }
+    };
+}
+
+fn etag_of(etag: Option<&str>) -> String {
+    etag.unwrap_or_default().to_owned()
+}
+
+fn range_of(range: &Range<u64>) -> String {
+    format!("bytes={}-{}", range.start, range.end - 1)
+}
+
+impl Store for S3 {
+    fn list(&self, prefix: &str, shallow: bool, page: Option<&str>) -> Result<Page> {
+        let request = self
+            .client
+            .list_objects_v2()
+            .bucket(&self.bucket)
+            .prefix(prefix)
+            .encoding_type(EncodingType::Url)
+            .set_delimiter(shallow.then(|| "/".to_owned()))
+            .set_continuation_token(page.map(str::to_owned));
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(prefix, "list", error))?;
+        let objects = answer.contents().iter().map(|object| Listed {
+            key: decoded(object.key().unwrap_or_default()),
+            size: object.size().unwrap_or(0).max(0) as u64,
+            etag: etag_of(object.e_tag()),
+            modified: time(object.last_modified()),
+        });
+        let prefixes = answer.common_prefixes().iter().filter_map(|prefix| prefix.prefix());
+        Ok(Page {
+            objects: objects.collect(),
+            prefixes: prefixes.map(decoded).collect(),
+            next: answer.next_continuation_token().map(str::to_owned),
+        })
+    }
+
+    fn head(&self, key: &str) -> Result<Head> {
+        let request = self.client.head_object().bucket(&self.bucket).key(key);
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(key, "read", error))?;
+        let mut properties = Properties::default();
+        for (header, value) in [
+            (Header::ContentType, answer.content_type()),
+            (Header::ContentEncoding, answer.content_encoding()),
+            (Header::ContentLanguage, answer.content_language()),
+            (Header::ContentDisposition, answer.content_disposition()),
+            (Header::CacheControl, answer.cache_control()),
+        ] {
+            if let Some(value) = value {
+                properties.headers.insert(header, value.into());
+            }
+        }
+        for (key, value) in answer.metadata().into_iter().flatten() {
+            properties.user.insert(key.to_lowercase(), value.clone());
+        }
+        Ok(Head {
+            size: answer.content_length().unwrap_or(0).max(0) as u64,
+            etag: etag_of(answer.e_tag()),
+            modified: time(answer.last_modified()),
+            properties,
+        })
+    }
+
+    fn get(&self, key: &str, range: Range<u64>, etag: &str) -> Result<Vec<u8>> {
+        let want = range.end - range.start;
+        if want == 0 {
+            return Ok(Vec::new());
+        }
+        let mut failure = String::new();
+        // The SDK retries up to the answer's head; a body that breaks off is asked for anew here.
+        for _ in 0..4 {
+            let request = self.client.get_object().bucket(&self.bucket).key(key);
+            let request = request.range(range_of(&range)).if_match(etag);
+            let bytes = self.runtime.block_on(async {
+                let answer =
+                    request.send().await.map_err(|error| self.error(key, "read", error))?;
+                Ok::<_, StoreError>(answer.body.collect().await)
+            })?;
+            match bytes.map(|bytes| bytes.to_vec()) {
+                Ok(bytes) if bytes.len() as u64 == want => return Ok(bytes),
+                Ok(bytes) => failure = format!("{} bytes of {want} came", bytes.len()),
+                Err(error) => failure = error.to_string(),
+            }
+        }
+        Err(StoreError::Failed(format!("read s3://{}/{key}: {failure}", self.bucket)))
+    }
+
+    fn put(
+        &self,
+        key: &str,
+        body: Vec<u8>,
+        properties: &Properties,
+        condition: &Condition,
+    ) -> Result<String> {
+        let request = self.client.put_object().bucket(&self.bucket).key(key);
+        let request = with_condition!(with_properties!(request, properties), condition);
+        let answer = self.runtime.block_on(request.body(ByteStream::from(body)).send());
+        let answer = answer.map_err(|error| self.error(key, "write", error))?;
+        Ok(etag_of(answer.e_tag()))
+    }
+
+    fn copy(
+        &self,
+        from: &str,
+        etag: &str,
+        to: &str,
+        properties: Option<&Properties>,
+    ) -> Result<String> {
+        let mut request = self.client.copy_object().bucket(&self.bucket).key(to);
+        request = request.copy_source(self.source(from)).copy_source_if_match(etag);
+        if let Some(properties) = properties {
+            request = with_properties!(request, properties)
+                .metadata_directive(MetadataDirective::Replace);
+        }
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(from, "copy", error))?;
+        Ok(etag_of(answer.copy_object_result().and_then(|result| result.e_tag())))
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        let request = self.client.delete_object().bucket(&self.bucket).key(key);
+        let answer = self.runtime.block_on(request.send());
+        match answer.map_err(|error| self.error(key, "remove", error)) {
+            Ok(_) | Err(StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn delete_many(&self, keys: &[String]) -> Result<()> {
+        let mut list = Delete::builder().quiet(true);
+        for key in keys {
+            let object = ObjectIdentifier::builder().key(key).build().expect("it has a key");
+            list = list.objects(object);
+        }
+        let list = list.build().expect("it has objects");
+        let request = self.client.delete_objects().bucket(&self.bucket).delete(list);
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(&keys[0], "remove", error))?;
+        match answer.errors().first() {
+            None => Ok(()),
+            Some(error) => Err(explain(
+                &self.bucket,
+                error.key().unwrap_or_default(),
+                "remove",
+                None,
+                error.code().unwrap_or_default(),
+                error.message().unwrap_or_default(),
+            )),
+        }
+    }
+
+    fn begin(&self, key: &str, properties: &Properties) -> Result<String> {
+        let request = self.client.create_multipart_upload().bucket(&self.bucket).key(key);
+        let answer = self.runtime.block_on(with_properties!(request, properties).send());
+        let answer = answer.map_err(|error| self.error(key, "begin the upload of", error))?;
+        Ok(answer.upload_id().unwrap_or_default().to_owned())
+    }
+
+    fn upload_part(&self, key: &str, upload: &str, number: i32, body: Vec<u8>) -> Result<String> {
+        let request = self.client.upload_part().bucket(&self.bucket).key(key);
+        let request = request.upload_id(upload).part_number(number).body(ByteStream::from(body));
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(key, "upload a part of", error))?;
+        Ok(etag_of(answer.e_tag()))
+    }
+
+    fn copy_part(
+        &self,
+        key: &str,
+        upload: &str,
+        number: i32,
+        from: &str,
+        etag: &str,
+        range: Range<u64>,
+    ) -> Result<String> {
+        let request = self.client.upload_part_copy().bucket(&self.bucket).key(key);
+        let request = request
+            .upload_id(upload)
+            .part_number(number)
+            .copy_source(self.source(from))
+            .copy_source_range(range_of(&range))
+            .copy_source_if_match(etag);
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(key, "copy a part of", error))?;
+        Ok(etag_of(answer.copy_part_result().and_then(|result| result.e_tag())))
+    }
+
+    fn complete(
+        &self,
+        key: &str,
+        upload: &str,
+        parts: &[(i32, String)],
+        condition: &Condition,
+    ) -> Result<String> {
+        let parts = parts.iter().map(|(number, etag)| {
+            CompletedPart::builder().part_number(*number).e_tag(etag).build()
+        });
+        let parts = CompletedMultipartUpload::builder().set_parts(Some(parts.collect())).build();
+        let request = self.client.complete_multipart_upload().bucket(&self.bucket).key(key);
+        let request = with_condition!(request.upload_id(upload).multipart_upload(parts), condition);
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(key, "complete the upload of", error))?;
+        Ok(etag_of(answer.e_tag()))
+    }
+
+    fn abort(&self, key: &str, upload: &str) -> Result<()> {
+        let request = self.client.abort_multipart_upload().bucket(&self.bucket).key(key);
+        let answer = self.runtime.block_on(request.upload_id(upload).send());
+        match answer.map_err(|error| self.error(key, "give up the upload of", error)) {
+            Ok(_) | Err(StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_to_do() {
+        for (status, code, words) in [
+            (Some(404), "NoSuchBucket", "create it"),
+            (Some(403), "AccessDenied", "s3:ListBucket"),
+            (Some(400), "ExpiredToken", "log in again"),
+            (Some(301), "PermanentRedirect", "--region"),
+            (Some(403), "RequestTimeTooSkewed", "clock"),
+            (None, "", "--endpoint"),
+        ] {
+            let error = explain("b", "k", "read", status, code, "it says").to_string();
+            assert!(error.contains(words) && error.contains("s3://b/k"), "{error}");
+        }
+        assert_eq!(explain("b", "k", "write", Some(412), "", ""), StoreError::Changed("k".into()));
+        assert_eq!(explain("b", "k", "read", Some(404), "", ""), StoreError::NotFound("k".into()));
+        assert!(matches!(
+            explain("b", "k", "read", Some(503), "SlowDown", ""),
+            StoreError::Failed(_)
+        ));
+        assert_eq!(decoded("a%2Bb+c%00"), "a+b c\0");
+    }
+}

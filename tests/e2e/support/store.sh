@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# An S3 server that keeps objects as plain files below OBJECTS, with the bucket "bucket" and the prefix "pre". It is sourced
+# after lib.sh. ENDPOINT is its address; the environment has its credentials.
+
+need_tool versitygw
+need_command python3
+OBJECTS=$WORK/objects
+export AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_REGION=us-east-1
+export AWS_EC2_METADATA_DISABLED=true NO_PROXY=127.0.0.1 no_proxy=127.0.0.1
+unset AWS_PROFILE AWS_SESSION_TOKEN AWS_CA_BUNDLE
+
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+start_store() {
+    local port
+    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    # shellcheck disable=SC2034 # used by the tests
+    ENDPOINT=http://127.0.0.1:$port
+    mkdir -p "$OBJECTS/bucket/pre"
+    "$TOOLS/bin/versitygw" --access weir --secret weir-secret --port "127.0.0.1:$port" --quiet \
+        posix "$OBJECTS" >"$WORK/store.log" 2>&1 &
+    STORE_PID=$!
+    soon answers "$port" || { cat "$WORK/store.log"; fail "the store does not answer"; }
+}
+
+stop_store() {
+    kill "$STORE_PID"
+    wait "$STORE_PID" 2>/dev/null || true
+}
