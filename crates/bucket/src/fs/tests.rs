@@ -30,6 +30,15 @@ impl Random {
 }
 
 fn open(memory: &Arc<Memory>, state: &std::path::Path, ttl: Duration) -> Arc<FileSystem> {
+    open_parallel(memory, state, ttl, 3)
+}
+
+fn open_parallel(
+    memory: &Arc<Memory>,
+    state: &std::path::Path,
+    ttl: Duration,
+    parallel: usize,
+) -> Arc<FileSystem> {
     let store: Arc<dyn Store> = memory.clone();
     let settings = Settings {
         prefix: "pre/".into(),
@@ -39,7 +48,7 @@ fn open(memory: &Arc<Memory>, state: &std::path::Path, ttl: Duration) -> Arc<Fil
         quiet: Duration::ZERO,
         pending_bytes_max: 1 << 20,
         pending_nodes_max: 1000,
-        parallel: 3,
+        parallel,
         defaults: Defaults { uid: 1, gid: 2 },
     };
     FileSystem::open_prefix(Arc::new(Metered::new(store, None)), settings).unwrap()

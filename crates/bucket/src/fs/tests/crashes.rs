@@ -85,9 +85,22 @@ fn crash_anywhere(
     act: impl Fn(&FileSystem),
     check: impl Fn(&Shown, &str),
 ) {
+    for parallel in [1, 3] {
+        crash_anywhere_with(parallel, &prepare, &act, &check);
+    }
+}
+
+fn crash_anywhere_with(
+    parallel: usize,
+    prepare: impl Fn(&Memory, &FileSystem),
+    act: impl Fn(&FileSystem),
+    check: impl Fn(&Shown, &str),
+) {
     let mut at = 1;
     loop {
-        let (memory, state, system) = fixture();
+        let (memory, state, _) = fixture();
+        let ttl = Duration::from_secs(1000);
+        let system = open_parallel(&memory, state.path(), ttl, parallel);
         prepare(&memory, &system);
         let wrecks: Arc<Mutex<Vec<Wreck>>> = Arc::default();
         let requests = Arc::new(AtomicU64::new(0));
@@ -129,8 +142,10 @@ fn crash_anywhere(
             let elsewhere = tempfile::tempdir().unwrap();
             let other = open(&wreck.memory, elsewhere.path(), Duration::ZERO);
             assert_eq!(shown(&other), first, "{when}, and on another machine");
-            // An upload whose identity a stopped machine forgot is left to the bucket's lifecycle rules.
-            assert!(kind == "machine" || wreck.memory.open_uploads() == 0, "{when}");
+            // An upload whose identity a stopped machine forgot is left to the bucket's lifecycle rules, and so is one that
+            // another thread begins just then and has not noted.
+            let noted = kind == "program" && parallel == 1;
+            assert!(!noted || wreck.memory.open_uploads() == 0, "{when}");
             assert_eq!(shown(&wreck.start()), first, "{when}, and after another start");
         }
         if is_last {
