@@ -35,10 +35,6 @@ both() {
     checks=$((checks + 2))
 }
 
-socket_of() {
-    printf '/run/weir/%s.sock\n' "$(awk -v point="$1" '$5 == point { print $3 }' /proc/self/mountinfo)"
-}
-
 kill_daemon() {
     kill -9 "$WEIR_PID"
     wait "$WEIR_PID" 2>/dev/null || true

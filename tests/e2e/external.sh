@@ -635,6 +635,20 @@ unanswered)
     done
     wait "$WEIR_PID" 2>/dev/null || true
     umount -l "$MNT"
+    # One that does not answer and whose socket somebody has removed is not waited for: a look at its mount would wait for ever.
+    mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+    rm "$(socket_of "$MNT")"
+    kill -STOP "$WEIR_PID"
+    for mode in external every-write; do
+        status=0
+        timeout -s KILL 20 "$WEIR" run --sync "$mode" --report="$WORK/report.json" -- true || status=$?
+        [ "$status" -eq 0 ] || kill -CONT "$WEIR_PID"
+        expect_equal "status of $mode with a daemon that cannot be asked" "$status" 0
+    done
+    kill -CONT "$WEIR_PID"
+    grep -q "$MNT.*control socket" "$WORK/report.json" || fail "the report does not name the mount: $(cat "$WORK/report.json")"
+    umount "$MNT"
+    soon ended "$WEIR_PID" || fail "the daemon has not ended"
     ;;
 unmounted)
     # Another program's mapping on another mount may be the session's. When that mount is home the session need not wait for it.

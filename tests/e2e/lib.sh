@@ -200,6 +200,11 @@ serves_or_ended() {
     ended "$WEIR_PID" || { is_mounted "$1" && "$WEIR" status "$1" >/dev/null 2>&1; }
 }
 
+# The control socket of root's mount at $1.
+socket_of() {
+    printf '/run/weir/%s.sock\n' "$(awk -v point="$1" '$5 == point { print $3 }' /proc/self/mountinfo)"
+}
+
 # umount(8) and fusermount3(1) return before the daemon has written home: waits for content of a file of SOURCE.
 expect_home_soon() {
     soon has_content "$1" "$2" || expect_equal "$1" "$(cat "$1")" "$2"

@@ -73,7 +73,7 @@ pub struct Joined {
 impl Ordered {
     /// Makes all that was changed so far durable.
     pub(crate) fn commit(&self) -> io::Result<()> {
-        let root = self.root()?;
+        let root = self.root(OFlags::RDONLY)?;
         // The first fsync may report names in the root that home refused; the log has these. A second one succeeds only if
         // everything is durable, because nothing becomes clean when an error is reported.
         Ok(rustix::fs::fsync(&root).or_else(|_| rustix::fs::fsync(&root))?)
@@ -84,7 +84,7 @@ impl Ordered {
     #[allow(unsafe_code, reason = "ioctl(2) with a command of Weir's own")]
     pub(crate) fn is_cut_off(&self) -> bool {
         let mut message = [0_u8; MESSAGE_BYTES];
-        let asked = self.root().and_then(|root| {
+        let asked = self.root(OFlags::RDONLY).and_then(|root| {
             // SAFETY: the message has the size that the command's number says.
             match unsafe { libc::ioctl(root.as_raw_fd(), ORDER.into(), message.as_mut_ptr()) } {
                 0 => Ok(()),
@@ -96,17 +96,18 @@ impl Ordered {
         })
     }
 
-    /// The kernel's number for the mount, which no other one will have; 0 if the kernel has none (before Linux 6.8).
+    /// The kernel's number for the mount, which no other one will have; 0 if the kernel has none (before Linux 6.8). Needs
+    /// nothing from the daemon.
     pub(crate) fn number(&self) -> io::Result<u64> {
         let wanted = StatxFlags::from_bits_retain(MOUNT_ID_UNIQUE);
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(self.root()?, "", flags, wanted)?;
+        let found = rustix::fs::statx(self.root(OFlags::PATH)?, "", flags, wanted)?;
         Ok(if found.stx_mask & MOUNT_ID_UNIQUE != 0 { found.stx_mnt_id } else { 0 })
     }
 
     /// The root directory, if it is still the same mount's.
-    fn root(&self) -> io::Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fn root(&self, access: OFlags) -> io::Result<OwnedFd> {
+        let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.path, flags, Mode::empty())?;
         let found = rustix::fs::statx(
             &root,

@@ -196,7 +196,8 @@ impl DaemonsOfMounts {
     }
 
     fn status(&self, mount: &mounts::Mount) -> Result<Status, NoStatus> {
-        let daemon = Daemon::connect(mount).map_err(|error| NoStatus::Never(error.to_string()))?;
+        let daemon =
+            Daemon::connect_by_socket(mount).map_err(|error| NoStatus::Never(error.to_string()))?;
         if self.is_member(daemon.pid()) {
             // Its answer would be stopped, and wait for this process.
             return Err(NoStatus::Never("its daemon is in the session".to_owned()));
@@ -251,7 +252,7 @@ impl FindMounts for DaemonsOfMounts {
         let (major, minor) = mount.device;
         let table = MountTable::read()?;
         let mount = table.of_device(Device { major, minor }).ok_or(io::ErrorKind::NotFound)?;
-        let daemon = Daemon::connect(mount).map_err(io::Error::other)?;
+        let daemon = Daemon::connect_by_socket(mount).map_err(io::Error::other)?;
         let group = self.group.as_ref().map(|group| group.secret().to_owned());
         let (connection, memory) = daemon.begin_session(promised == Promised::Changes, group)?;
         Ok(Joined { connection, memory })

@@ -343,7 +343,7 @@ impl Membership {
                 let table = MountTable::read()?;
                 let mount =
                     table.of_device(Device { major, minor }).ok_or(io::ErrorKind::NotFound)?;
-                let daemon = Daemon::connect(mount).map_err(io::Error::other)?;
+                let daemon = Daemon::connect_by_socket(mount).map_err(io::Error::other)?;
                 let joined = daemon.join_session(self.secret.clone());
                 let at = mount.mount_point.display();
                 joined.map_err(|error| io::Error::other(format!("{at}: {error}")))
