@@ -13,6 +13,7 @@
 #   make bench-lane  programs under 'weir run' on this machine's own disk, the quick form (at most eight minutes, as root)
 #   make bench-names  many small files, directly and through Weir, on three homes, the quick form (at most eight minutes, as root)
 #   make bench-sync   programs that sync, straight on ext4, without syncs, through Weir, and in a session (as root)
+#   make bench-bucket a bucket behind a network, through Weir, s3fs and rclone (as root)
 #   make bench-advise  what 'weir advise' predicts for nine programs, beside what is measured (three minutes, as root)
 #   make bench-nbw  NBW's evaluation on emulated disks, the quick form (at most eight minutes, as root)
 #   make bench-paper  the same in the paper's form (an hour and more), and the report of it in docs
@@ -37,7 +38,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-advise bench-nbw bench-paper lint install uninstall package clean
+.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-bucket bench-advise bench-nbw bench-paper lint install uninstall package clean
 
 all: build
 
@@ -119,6 +120,10 @@ bench-names: setup-bench build
 bench-sync: setup-bench build
 	mkdir -p $(BENCH_DIR)
 	$(BENCH) run sync --quick --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/sync.json
+
+bench-bucket: setup-bench build
+	mkdir -p $(BENCH_DIR)
+	$(BENCH) run bucket --quick --weir $(WEIR) --dir $(BENCH_DIR) --json $(BENCH_DIR)/bucket.json
 
 bench-advise: setup-test build
 	WEIR=$(abspath $(WEIR)) tests/run --long --jobs 1 "advise predictions"

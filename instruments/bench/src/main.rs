@@ -4,6 +4,7 @@
 //! command, as its users would meet it.
 
 mod awol_sim;
+mod bucket;
 mod cleanup;
 mod cold;
 mod content;
@@ -177,6 +178,7 @@ enum Suite {
     Lane(lane::Arguments),
     Names(names::Arguments),
     Sync(external::Arguments),
+    Bucket(bucket::Arguments),
 }
 
 /// One of the benchmarks on this machine's own disk.
@@ -233,6 +235,7 @@ fn run(task: Task) -> Result<()> {
                 Suite::Lane(arguments) => arguments.run(),
                 Suite::Names(arguments) => arguments.run(),
                 Suite::Sync(arguments) => arguments.run(),
+                Suite::Bucket(arguments) => arguments.run(),
             }
         }
         Task::Tables { results } => tables::print(&results),

@@ -116,6 +116,12 @@ pub struct Round {
     /// Descriptors that the daemon had open at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daemon_descriptors: Option<u64>,
+    /// Bytes that crossed the network until all was home, in both directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_bytes: Option<u64>,
+    /// Requests that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
 }
 
 impl Round {

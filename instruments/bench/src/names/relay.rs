@@ -79,7 +79,7 @@ struct Piece {
 }
 
 /// Writes all of `from` to `to`, each byte `delay` after it came; returns at the end of the stream.
-fn pass_on(mut from: impl Read, to: impl Write + Send, delay: Duration) -> io::Result<()> {
+pub fn pass_on(mut from: impl Read, to: impl Write + Send, delay: Duration) -> io::Result<()> {
     let (sender, receiver) = sync_channel::<Piece>(PIECES);
     thread::scope(|scope| {
         let writer = scope.spawn(move || -> io::Result<()> {

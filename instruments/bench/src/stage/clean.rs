@@ -235,7 +235,7 @@ fn unmount(account: &Account, thing: &Thing, report: &mut Report) {
 /// The mounts of a [`Thing::Remote`].
 fn remote_mounts(directory: &Path) -> Vec<Mounted> {
     let mut mounts = mounts_at_or_below(directory);
-    mounts.retain(|mounted| mounted.kind == remote::KIND);
+    mounts.retain(|mounted| remote::KINDS.contains(&mounted.kind.as_str()));
     mounts
 }
 

@@ -90,7 +90,7 @@ pub enum Thing {
         /// Where.
         mountpoint: PathBuf,
     },
-    /// A directory reached through sshfs, and the processes between it and its server: all have a path in
+    /// A directory reached through sshfs, s3fs or rclone, and the processes between it and its server, or that server: all have a path in
     /// `directory` among their arguments.
     Remote {
         /// The programs of the mount and of its server; the relay between them is the run's own program.

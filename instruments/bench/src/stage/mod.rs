@@ -49,6 +49,7 @@ use crate::mount::WeirMount;
 
 pub use self::counters::Counters;
 pub use self::emulated::{Emulated, Pace};
+pub use self::ledger::{Listed, Thing};
 pub use self::load::run_by as load_by;
 pub use self::machine::{require, require_root};
 pub use self::process::{Process, wait_for_end};

@@ -19,8 +19,8 @@ use crate::cleanup::{Undo, undo};
 use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, require_program, run};
 
-/// The file system's type.
-pub const KIND: &str = "fuse.sshfs";
+/// The types of file systems whose servers are elsewhere.
+pub const KINDS: [&str; 3] = ["fuse.sshfs", "fuse.s3fs", "fuse.rclone"];
 const SSHFS: &str = "sshfs";
 /// Where distributions put the SFTP server.
 const SERVERS: [&str; 3] = [
