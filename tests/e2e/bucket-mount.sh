@@ -3,8 +3,9 @@
 # programs: git, SQLite, editors' ways to save, renames and removals of directories, as on a plain directory; `weir sync` and
 # `weir umount` bring all of it into the bucket, and another mount sees the same;
 # kill: the daemon is killed, again and again, beside a program that saves files: nothing acknowledged is lost;
+# durable: with --durable store what fsync has acknowledged is in the bucket, also when everything on this machine is lost then;
 # doctor: `weir doctor s3://bucket/pre`, and what cannot be mounted says why.
-# cases: programs kill doctor
+# cases: programs kill durable doctor
 # all: kill
 # seconds: 20
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -35,6 +36,14 @@ contents() { (cd "$1" && find . -type f -exec sha256sum {} + | LC_ALL=C sort -k 
 
 # no_bucket: the program that serves the bucket has ended.
 no_bucket() { ! pgrep -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT" >/dev/null; }
+
+# Requests are shown, and that nothing is pending; the program tells them once a second.
+is_counted() {
+    weir status "$MNT" >"$WORK/status"
+    grep -qE '^  bucket +[0-9]+ requests \(.*[0-9]+ put.*\), 0 failed, ' "$WORK/status" &&
+        grep -qE '^  uploads +0 files pending ' "$WORK/status" &&
+        weir status --prometheus | grep -q '^weir_bucket_requests_total{.*kind="upload_part"} [1-9]'
+}
 
 start_store
 case $case in
@@ -69,6 +78,9 @@ case $case in
         head -c 30000000 /dev/urandom >"$plain/large"
         cp "$plain/large" "$MNT/large"
         expect_same_tree "the mount" "$MNT" "$plain"
+        step "requests are counted"
+        weir sync "$MNT"
+        soon is_counted || fail "$(weir status "$MNT"; weir status --prometheus | grep bucket)"
         git clone -q "$WORK/origin" "$MNT/clone"
         git -C "$MNT/clone" -c user.email=t@t -c user.name=t commit -q --allow-empty -m two
         git -C "$MNT/clone" fsck --strict >/dev/null 2>&1 || fail "git finds faults"
@@ -121,6 +133,36 @@ case $case in
         soon no_bucket || fail "weir-bucket goes on after weir umount"
         acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
         counts "$(saved) saves, 3 kills"
+        ;;
+    durable)
+        mount_weir_foreground "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --durable store
+        mkdir -p "$MNT/d/e"
+        head -c 20000000 /dev/urandom >"$WORK/large"
+        for name in "$MNT/d/file" "$MNT/d/e/large"; do
+            case $name in *large) cp "$WORK/large" "$name" ;; *) echo one >"$name" ;; esac
+            sync "$name"
+            cmp "$name" "$OBJECTS/bucket/pre/${name#"$MNT/"}" || fail "the bucket lacks $name after fsync"
+        done
+        for ((i = 0; i < 20; i++)); do
+            printf '%04d' "$i" | dd of="$MNT/d/e/large" bs=1 seek=$((i * 999983)) conv=notrunc,fsync status=none
+            cmp "$MNT/d/e/large" "$OBJECTS/bucket/pre/d/e/large" || fail "the bucket lacks change $i after fsync"
+        done
+        mv "$MNT/d/file" "$MNT/d/renamed"
+        for ((i = 0; i < 5; i++)); do echo "$i" >"$MNT/d/new-$i"; done
+        sync "$MNT/d"
+        before=$(hash_of_tree "$MNT")
+        step "this machine loses everything"
+        pkill -9 -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT"
+        kill -9 "$WEIR_PID"
+        wait "$WEIR_PID" 2>/dev/null || true
+        umount -l "$MNT"
+        rm -rf "$STATE_DIRECTORY"
+        mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT"
+        expect_equal "the tree" "$(hash_of_tree "$MNT")" "$before"
+        umount_weir "$MNT"
+        expect_failure "without a redo log" weir mount "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --durable store --log "$WORK/log"
+        expect_failure "without a redo log" weir mount "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --durable store --order all
+        expect_failure "options of buckets" weir mount "$SRC" "$MNT" --durable store
         ;;
     doctor)
         weir doctor "$SOURCE" --endpoint "$ENDPOINT" | grep '^ok *bucket *the bucket can be listed' ||

@@ -76,6 +76,9 @@ struct Mount {
     /// End as after SIGTERM when the process that started this one ends.
     #[arg(long)]
     end_with_parent: bool,
+    /// Print what 'stat' prints as a line on standard output, in each second in which it has changed.
+    #[arg(long)]
+    print_counts: bool,
 }
 
 #[derive(Args)]
@@ -189,6 +192,10 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
     std::thread::spawn(move || streaming.run_streamer());
     println!("serving {source} on {}", mount.mountpoint.display());
     std::io::stdout().flush()?;
+    if mount.print_counts {
+        let counting = system.clone();
+        std::thread::spawn(move || print_counts(&counting));
+    }
     std::thread::spawn(move || ends.send(session.run()));
     ended.recv()??;
     let stopped = system.stop();
@@ -206,6 +213,22 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
             );
             Ok(ExitCode::FAILURE)
         }
+    }
+}
+
+/// Prints the counts when they have changed, until nobody reads them.
+fn print_counts(system: &FileSystem) {
+    let mut last = String::new();
+    loop {
+        let counts = system.counts();
+        if counts != last {
+            let mut out = std::io::stdout().lock();
+            if writeln!(out, "{counts}").and_then(|()| out.flush()).is_err() {
+                return;
+            }
+            last = counts;
+        }
+        std::thread::sleep(Duration::from_secs(1));
     }
 }
 

@@ -124,6 +124,49 @@ pub struct Status {
     pub waiting: Option<WaitingReport>,
     /// The files whose requests waited longest, and files on which requests wait now.
     pub slow_files: Vec<SlowFileReport>,
+    /// What the bucket that is SOURCE was asked for, a second ago at most; absent where SOURCE is a directory.
+    pub bucket: Option<BucketReport>,
+}
+
+/// What a bucket was asked for, and what it lacks. It is what `weir-bucket` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BucketReport {
+    /// All `requests`, those of each kind, those that `failed`, and bytes of content: `bytes_up` and `bytes_down`.
+    pub store: BTreeMap<String, u64>,
+    /// Files and directories that it lacks, or has of before.
+    pub files: BucketFilesReport,
+}
+
+/// The files of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BucketFilesReport {
+    /// How many files and directories are to be uploaded.
+    pub pending_nodes: u64,
+    /// Bytes of them, as far as they are in the spool.
+    pub pending_bytes: u64,
+    /// How often somebody else had changed an object, and both were kept.
+    pub conflicts: u64,
+    /// Uploads that failed; they are tried again.
+    pub uploads_failed: u64,
+    /// Another machine has the prefix: nothing is uploaded any more.
+    pub lease_lost: bool,
+}
+
+impl BucketReport {
+    /// A number of [`BucketReport::store`].
+    pub fn count(&self, name: &str) -> u64 {
+        self.store.get(name).copied().unwrap_or_default()
+    }
+
+    /// Requests of each kind of which there were any.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, u64)> {
+        let kinds = self.store.iter().map(|(name, count)| (name.as_str(), *count));
+        kinds.filter(|(name, count)| {
+            *count > 0 && !["requests", "failed", "bytes_up", "bytes_down"].contains(name)
+        })
+    }
 }
 
 /// What `weir status --requests --json` shows of a [`Status`].

@@ -10,14 +10,17 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal};
 
 use crate::control::place;
+use crate::control::protocol::BucketReport;
 use crate::holder;
 use crate::local_log;
 use crate::log::one_name;
@@ -31,6 +34,15 @@ const SERVING: &str = "serving ";
 /// How long a former one may take until all is in the bucket, before a mount gives up; and how often it is looked.
 const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// When what is synced is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Durable {
+    /// In the redo log on this machine.
+    Log,
+    /// In the bucket.
+    Store,
+}
 
 /// How the store is reached, and what is asked of it. Every option is one of the program's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -59,6 +71,12 @@ pub struct BucketOptions {
     /// The most requests a second
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub requests_per_second: Option<u32>,
+    /// Where what is synced is when fsync returns: in the redo log on this machine (log, the default), or in the bucket (store)
+    ///
+    /// store: there is no redo log, and names are made, renamed and removed one by one. An fsync waits for an upload; what it has
+    /// acknowledged outlives the loss of this machine.
+    #[arg(long, value_name = "WHERE", value_enum)]
+    pub durable: Option<Durable>,
     /// How long listings are believed where others write to the prefix, seconds; 60 by default
     #[arg(long, value_name = "SECONDS")]
     pub listing_ttl: Option<u64>,
@@ -76,6 +94,7 @@ impl BucketOptions {
             part_size: self.part_size.or(below.part_size),
             requests_per_second: self.requests_per_second.or(below.requests_per_second),
             listing_ttl: self.listing_ttl.or(below.listing_ttl),
+            durable: self.durable.or(below.durable),
         }
     }
 
@@ -110,6 +129,10 @@ impl BucketOptions {
                 self.requests_per_second = Some(number(1, u64::from(u32::MAX))? as u32);
             }
             "listing-ttl" => self.listing_ttl = Some(number(0, u64::MAX)?),
+            "durable" => {
+                let durable = Durable::from_str(&text()?.unwrap_or_default(), false);
+                self.durable = Some(durable.map_err(|_| "give log or store".to_owned())?);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -270,7 +293,7 @@ impl Bucket {
         take_away_dead(&directory);
         make(&directory).map_err(|error| self.system("make a directory", error))?;
         command.args(["mount", &self.address]).arg(&directory).arg("--state").arg(&state);
-        command.arg("--end-with-parent").args(self.options.of_mount());
+        command.args(["--end-with-parent", "--print-counts"]).args(self.options.of_mount());
         if rustix::process::geteuid().is_root() {
             // The daemon makes files as the program that asked.
             command.arg("--allow-other");
@@ -283,7 +306,8 @@ impl Bucket {
             .stderr(Stdio::piped())
             .spawn();
         let child = spawned.map_err(|error| self.system("run weir-bucket", error))?;
-        let mut served = Served { bucket: self.clone(), child, directory, state };
+        let mut served =
+            Served { bucket: self.clone(), child, directory, state, said: Said::default() };
         served.wait_until_it_serves()?;
         Ok(served)
     }
@@ -319,9 +343,32 @@ pub struct Served {
     child: Child,
     directory: PathBuf,
     state: PathBuf,
+    said: Said,
+}
+
+/// What the program said last of its requests and files.
+#[derive(Clone, Debug, Default)]
+pub struct Said(Arc<Mutex<BucketReport>>);
+
+impl Said {
+    /// That.
+    pub fn report(&self) -> BucketReport {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take(&self, line: &str) {
+        if let Ok(report) = serde_json::from_str(line) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = report;
+        }
+    }
 }
 
 impl Served {
+    /// What it says of its requests and files, from now on.
+    pub fn said(&self) -> Said {
+        self.said.clone()
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -335,9 +382,9 @@ impl Served {
     fn wait_until_it_serves(&mut self) -> Result<(), BucketError> {
         let stdout = self.child.stdout.take().expect("asked for a pipe");
         let mut stderr = self.child.stderr.take().expect("asked for a pipe");
+        let mut stdout = BufReader::new(stdout);
         let mut said = String::new();
-        let is_served =
-            BufReader::new(stdout).read_line(&mut said).is_ok() && said.starts_with(SERVING);
+        let is_served = stdout.read_line(&mut said).is_ok() && said.starts_with(SERVING);
         if !is_served {
             let mut why = String::new();
             let _ = stderr.read_to_string(&mut why);
@@ -345,16 +392,19 @@ impl Served {
             let why = why.strip_prefix("weir-bucket: ").unwrap_or(&why).to_owned();
             return Err(self.bucket.refused(why));
         }
-        let address = self.bucket.address.clone();
-        thread::Builder::new()
-            .name("bucket".into())
-            .spawn(move || {
-                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                    tracing::warn!("{address}: {line}");
-                }
-            })
-            .map_err(|error| self.bucket.system("start a thread", error))?;
-        Ok(())
+        let (address, said) = (self.bucket.address.clone(), self.said.clone());
+        let warn = move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                tracing::warn!("{address}: {line}");
+            }
+        };
+        let note = move || stdout.lines().map_while(Result::ok).for_each(|line| said.take(&line));
+        let start = |name: &str, act: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.into()).spawn(act).map(drop)
+        };
+        start("bucket", Box::new(warn))
+            .and_then(|()| start("bucket counts", Box::new(note)))
+            .map_err(|error| self.bucket.system("start a thread", error))
     }
 
     /// Ends it when everything is in the bucket. Blocks.
@@ -454,7 +504,11 @@ mod tests {
         assert_eq!(options.set("requests-per-second", Some("100")), Ok(true));
         assert_eq!(options.set("part_size", Some("16")), Ok(true));
         assert_eq!(options.set("memory", Some("1G")), Ok(false));
-        for (name, value) in [("part-size", "4"), ("part-size", "x"), ("unfenced", "perhaps")] {
+        assert_eq!(options.set("durable", Some("store")), Ok(true));
+        assert_eq!(options.durable, Some(Durable::Store));
+        let wrong =
+            [("part-size", "4"), ("part-size", "x"), ("unfenced", "perhaps"), ("durable", "disk")];
+        for (name, value) in wrong {
             assert!(options.set(name, Some(value)).is_err(), "{name}={value}");
         }
         assert!(options.set("region", None).is_err());

@@ -257,6 +257,7 @@ impl Locked {
             mounted_read_only: settings.read_only,
             mounted_at: Instant::now(),
             observer: observer.clone(),
+            bucket: bucket.as_ref().map(bucket::Served::said),
             stopping: stopping.clone(),
         });
         let place = Place {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_engine::WriteBackPolicy;
 
 use crate::control::protocol::{
-    NamesReport, PercentilesReport, RequestsReport, SessionReport, Status,
+    BucketReport, NamesReport, PercentilesReport, RequestsReport, SessionReport, Status,
 };
 use crate::failure::one_line;
 use crate::quantity::Size;
@@ -42,6 +42,38 @@ fn session_waits(session: &SessionReport) -> String {
     let of = &session.waits;
     let [p50, p99, max] = [of.p50_us, of.p99_us, of.max_us].map(|us| time(us.saturating_mul(1000)));
     format!("{}, half up to {p50}, 99 % up to {p99}, longest {max}", of.count)
+}
+
+/// What a bucket was asked for.
+fn bucket(report: &BucketReport) -> String {
+    let mut kinds: Vec<(&str, u64)> = report.kinds().collect();
+    kinds.sort_by_key(|&(name, count)| (Reverse(count), name));
+    let kinds: Vec<String> = kinds
+        .into_iter()
+        .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+        .collect();
+    format!(
+        "{} requests ({}), {} failed, {} up, {} down",
+        report.count("requests"),
+        kinds.join(", "),
+        report.count("failed"),
+        Size(report.count("bytes_up")),
+        Size(report.count("bytes_down")),
+    )
+}
+
+/// What it lacks.
+fn uploads(report: &BucketReport) -> String {
+    let files = &report.files;
+    let lost =
+        if files.lease_lost { "; another machine has the prefix, nothing is uploaded" } else { "" };
+    format!(
+        "{} files pending ({}), {} uploads failed, {} conflicts{lost}",
+        files.pending_nodes,
+        Size(files.pending_bytes),
+        files.uploads_failed,
+        files.conflicts
+    )
 }
 
 /// The lane's clients.
@@ -115,6 +147,10 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     row("back end", back_end(status))?;
     if !status.metrics.is_empty() {
         row("metrics", format!("http://{}/metrics", status.metrics))?;
+    }
+    if let Some(report) = &status.bucket {
+        row("bucket", bucket(report))?;
+        row("uploads", uploads(report))?;
     }
     row("fetch policy", status.fetch_policy.clone())?;
     row(

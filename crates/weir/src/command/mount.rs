@@ -4,8 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use weir_engine::Order;
+
 use super::remount;
-use crate::bucket::{Bucket, BucketOptions};
+use crate::bucket::{Bucket, BucketOptions, Durable};
 use crate::cli::MountArguments;
 use crate::daemon::service::ServiceManager;
 use crate::daemon::{self, Checked, DaemonError, Locked, MountRequest};
@@ -14,6 +16,7 @@ use crate::failure::{Failure, one_line};
 use crate::former;
 use crate::log;
 use crate::mounts::{self, MountTable};
+use crate::settings::{Layer, LogChoice};
 
 /// Mounts. Returns when the mount has ended (in the foreground) or answers (in the background).
 pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
@@ -115,7 +118,11 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
             )));
         }
     };
-    let mut settings = from_command_line.over(configured).resolve()?;
+    let mut layer = from_command_line.over(configured);
+    if bucket.is_some() && options.durable == Some(Durable::Store) {
+        without_log(&mut layer)?;
+    }
+    let mut settings = layer.resolve()?;
     for (name, path) in [("--log-file", &mut settings.log_file), ("--record", &mut settings.record)]
     {
         if let Some(path) = path {
@@ -123,6 +130,18 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
         }
     }
     Ok(MountRequest { source, bucket, mountpoint, settings })
+}
+
+/// `--durable store`: what is synced is in the bucket, and so a log has nothing to keep.
+fn without_log(layer: &mut Layer) -> Result<(), Failure> {
+    let has_log = layer.log.as_ref().is_some_and(|log| *log != LogChoice::None);
+    if has_log || layer.order == Some(Order::All) {
+        return Err(Failure::Usage(
+            "--durable store is without a redo log: leave out --log and --order, or give --durable log".into(),
+        ));
+    }
+    layer.log = Some(LogChoice::None);
+    Ok(())
 }
 
 /// The name of a mount point in a configuration file: canonical, unless it is a FUSE mount already,

@@ -12,6 +12,7 @@ use weir_engine::{FetchPolicy, Order, WriteBackPolicy};
 use weir_fuse::{Observer, Transport};
 use weir_shard::{Shard, SlowFile};
 
+use crate::bucket;
 use crate::control::protocol::{NamesReport, SlowFileReport, Status};
 use crate::mounts::{Device, MountTable, shown};
 
@@ -48,6 +49,8 @@ pub struct Account {
     pub mounted_at: Instant,
     /// The status of requests and of the lane.
     pub observer: Observer,
+    /// What the bucket that is SOURCE says, if it is one.
+    pub bucket: Option<bucket::Said>,
     /// Set when the daemon is ending.
     pub stopping: Arc<AtomicBool>,
 }
@@ -91,6 +94,7 @@ impl Account {
             stats: self.shard.stats().into(),
             latency: self.shard.latencies().into(),
             waiting: Some(waits.now.into()),
+            bucket: self.bucket.as_ref().map(bucket::Said::report),
             slow_files: waits.files.into_iter().map(|file| self.slow_file(file)).collect(),
         }
     }

@@ -340,6 +340,58 @@ pub const FAMILIES: &[Family] = &[
         },
     ),
     // Names.
+    // Buckets.
+    counter("weir_bucket_requests_total", "Requests to the bucket, by kind.", |status, out| {
+        for (kind, count) in status.bucket.iter().flat_map(|bucket| bucket.kinds()) {
+            out.add(&[("kind", kind)], count);
+        }
+    }),
+    counter(
+        "weir_bucket_failed_requests_total",
+        "Requests to the bucket that failed.",
+        |status, out| {
+            if let Some(bucket) = &status.bucket {
+                out.add(&[], bucket.count("failed"));
+            }
+        },
+    ),
+    counter(
+        "weir_bucket_bytes_total",
+        "Content sent to the bucket (up) and got from it (down).",
+        |status, out| {
+            if let Some(bucket) = &status.bucket {
+                out.add(&[("direction", "up")], bucket.count("bytes_up"));
+                out.add(&[("direction", "down")], bucket.count("bytes_down"));
+            }
+        },
+    ),
+    gauge(
+        "weir_bucket_pending_files",
+        "Files and directories that the bucket lacks.",
+        |status, out| {
+            if let Some(bucket) = &status.bucket {
+                out.add(&[], bucket.files.pending_nodes);
+            }
+        },
+    ),
+    counter(
+        "weir_bucket_conflicts_total",
+        "Objects that somebody else had changed, and that were kept.",
+        |status, out| {
+            if let Some(bucket) = &status.bucket {
+                out.add(&[], bucket.files.conflicts);
+            }
+        },
+    ),
+    gauge(
+        "weir_bucket_lease_lost",
+        "1 if another machine has the prefix, and nothing is uploaded any more.",
+        |status, out| {
+            if let Some(bucket) = &status.bucket {
+                out.add(&[], u64::from(bucket.files.lease_lost));
+            }
+        },
+    ),
     gauge(
         "weir_names_pending",
         "Changes of names and attributes that home does not have.",
