@@ -264,6 +264,7 @@ impl Locked {
             source: source.path().to_owned(),
             mountpoint: mountpoint.clone(),
             device,
+            shown: shown_source(device, &mountpoint).unwrap_or_else(|| named.clone()),
             log: log_path,
         };
         if let Some(guard) = &mut guard
@@ -489,6 +490,13 @@ fn mount(
     // Wait until the mount answers.
     rustix::fs::stat(mountpoint).map_err(|_| gone())?;
     Ok((Device { major: device.major, minor: device.minor }, observer, transport))
+}
+
+/// What the mount table shows as the source of a mount that was just made.
+fn shown_source(device: Device, mountpoint: &Path) -> Option<PathBuf> {
+    let table = MountTable::read().ok()?;
+    let mount = table.at(mountpoint).filter(|mount| mount.device == device)?;
+    Some(mount.source.clone())
 }
 
 /// The front end's options.

@@ -271,10 +271,23 @@ pub struct Place {
     pub source: PathBuf,
     /// MOUNTPOINT, canonical.
     pub mountpoint: PathBuf,
-    /// The mount's device number.
+    /// The mount's device number. When the mount has ended, another one may have it at once.
     pub device: Device,
+    /// What the mount table shows as its source. No other mount of this SOURCE is there before this daemon has ended.
+    pub shown: PathBuf,
     /// Its redo log.
     pub log: Option<PathBuf>,
+}
+
+impl Place {
+    fn is(&self, mount: &Mount) -> bool {
+        mount.is_weir() && mount.device == self.device && mount.source == self.shown
+    }
+
+    /// Other mount namespaces that have it.
+    fn holders(&self) -> Vec<Holder> {
+        namespaces::holders_where(|mount| self.is(mount))
+    }
 }
 
 /// A mount until its end.
@@ -282,6 +295,8 @@ pub struct Lifecycle {
     shard: Arc<Shard>,
     observer: Observer,
     place: Place,
+    /// Opened while the mount was certainly there: it is never another one's.
+    connection: io::Result<Abort>,
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
     mounted: Mounted,
@@ -335,6 +350,7 @@ impl Lifecycle {
         Lifecycle {
             shard,
             observer,
+            connection: Abort::of(place.device),
             place,
             events,
             stopping,
@@ -461,7 +477,7 @@ impl Lifecycle {
         };
         self.retry = match outcome {
             Ok(()) | Err(UnmountError::NotMounted) => {
-                let holders = namespaces::holders(self.place.device);
+                let holders = self.place.holders();
                 if !holders.is_empty() {
                     tracing::warn!("{}", self.held(&holders));
                     self.mounted = Mounted::Detached;
@@ -484,8 +500,6 @@ impl Lifecycle {
             responder.send(&Reply::Failed { message });
             Next::Wait
         };
-        // As long as it is at two places, no other mount gets its device number.
-        let is_at_more = self.places().len() > 1;
         let home = self.write_home();
         if let (Err(error), false) = (home, force) {
             let message = format!("{}: {}", self.is_still(), self.not_home(&error));
@@ -515,7 +529,7 @@ impl Lifecycle {
                 return refused(responder, message);
             }
         }
-        let left = if is_at_more { self.places() } else { Vec::new() };
+        let left = self.places();
         if let (Some(left), false) = (left.first(), force) {
             let message = format!(
                 "everything is home and durable, and one place of the mount is unmounted, but it is also mounted at {0}: unmount that, too \
@@ -530,7 +544,7 @@ impl Lifecycle {
             return Next::CutOff;
         }
         if force {
-            let holders = namespaces::holders(self.place.device);
+            let holders = self.place.holders();
             if !holders.is_empty() {
                 tracing::warn!("unmounting by force, mounted by {}", join(&holders));
                 return Next::CutOff;
@@ -543,7 +557,7 @@ impl Lifecycle {
     /// The mount is unmounted here but not ended by the kernel: reports that to the waiting
     /// commands, since the end may never come.
     fn tell_what_holds_it(&mut self) -> Next {
-        let holders = namespaces::holders(self.place.device);
+        let holders = self.place.holders();
         if holders.is_empty() && !self.is_connected() {
             // The last writes are going home.
             return Next::Wait;
@@ -660,10 +674,7 @@ impl Lifecycle {
     }
 
     /// Prevents further writes by programs, so that everything can be brought home.
-    ///
-    /// Only while the mount exists: its device number may belong to another mount afterwards.
     fn cut_off(&self) {
-        let connection = Abort::of(self.place.device);
         for _ in 0..PLACES_MAX {
             if self.places().is_empty() {
                 break;
@@ -675,7 +686,11 @@ impl Lifecycle {
         }
         // If that fails, programs can write until this process has ended: writes after the last sync are lost,
         // as in a crash.
-        if let Err(error) = connection.and_then(|connection| connection.abort()) {
+        let aborted = match &self.connection {
+            Ok(connection) => connection.abort(),
+            Err(error) => Err(error.kind().into()),
+        };
+        if let Err(error) = aborted {
             tracing::debug!("cannot cut off programs that still use the mount: {error}");
         }
     }
@@ -689,8 +704,7 @@ impl Lifecycle {
 
     /// Whether programs can reach the mount, in words.
     fn is_still(&self) -> &'static str {
-        let is_it = |mount: &Mount| mount.is_weir() && mount.device == self.place.device;
-        match MountTable::read().map(|table| table.iter().any(is_it)) {
+        match MountTable::read().map(|table| table.iter().any(|mount| self.place.is(mount))) {
             Ok(false) => "unmounted",
             _ => "still mounted",
         }
@@ -791,8 +805,8 @@ impl Lifecycle {
     /// Where the mount is in this namespace: at several places after `mount --bind`.
     fn places(&self) -> Vec<PathBuf> {
         let table = MountTable::read().unwrap_or_default();
-        let is_ours = |mount: &&Mount| mount.is_weir() && mount.device == self.place.device;
-        table.iter().filter(is_ours).map(|mount| mount.mount_point.clone()).collect()
+        let ours = table.iter().filter(|mount| self.place.is(mount));
+        ours.map(|mount| mount.mount_point.clone()).collect()
     }
 
     /// Unmounts if no program uses the mount; waits briefly for programs that are just ending.
@@ -808,10 +822,10 @@ impl Lifecycle {
 
     fn unmount(&self, how: How) -> Result<(), UnmountError> {
         let table = MountTable::read().map_err(UnmountError::Kernel)?;
-        let is_ours = |mount: &&Mount| mount.device == self.place.device;
+        let is_ours = |mount: &&Mount| self.place.is(mount);
         let ours = table.at(&self.place.mountpoint).filter(is_ours);
         // It may have been moved (`mount --move`).
-        let Some(ours) = ours.or_else(|| table.of_device(self.place.device)) else {
+        let Some(ours) = ours.or_else(|| table.iter().find(is_ours)) else {
             return Err(UnmountError::NotMounted);
         };
         match table.at(&ours.mount_point).filter(is_ours) {

@@ -54,6 +54,27 @@ fn unmounting_by_hand_brings_everything_home() {
     }
 }
 
+/// The kernel gives the number of a mount that has ended to the next one.
+#[test]
+fn a_mount_that_has_the_number_of_one_that_has_ended_stays() {
+    if !fuse() || !needs_root() || !needs("umount") {
+        return;
+    }
+    let (ended, next) = (Scene::new("ended"), Scene::new("next"));
+    ended.mount(&[]);
+    let daemon = ended.daemon();
+    signal(daemon, Signal::STOP);
+    let unmounted = Command::new("umount").arg("-l").arg(&ended.mountpoint).status().unwrap();
+    assert!(unmounted.success());
+    next.mount(&[]);
+    // The daemon is told to end before it sees that its mount has.
+    signal(daemon, Signal::TERM);
+    signal(daemon, Signal::CONT);
+    wait_until("the daemon ends", || !runs(daemon));
+    assert!(next.is_mounted());
+    assert_silent_success(&next.umount(&[]));
+}
+
 #[test]
 fn a_mount_in_use_stays_and_its_user_is_named() {
     if !fuse() {
