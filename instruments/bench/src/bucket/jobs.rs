@@ -211,27 +211,51 @@ impl Job for Sequential {
     }
 }
 
-/// A tree that is unpacked by tar.
-pub struct Unpack {
-    /// Of [`crate::names`]; it compares modes and times, which no client of buckets keeps.
-    pub untar: crate::names::Untar,
+/// A tree of small files that is unpacked by tar. It has no links, which rclone refuses.
+pub struct Untar {
+    archive: PathBuf,
+    tree: PathBuf,
+    files: u64,
 }
 
-impl Job for Unpack {
+impl Untar {
+    /// Of the largest file.
+    const FILE_BYTES_MAX: u64 = 4 << 10;
+    const FILES_A_DIRECTORY: u64 = 20;
+    const TREE: &str = "tree";
+
+    /// Of an archive of `files` files that is made in `scratch`.
+    pub fn new(scratch: &Path, files: u64) -> Result<Untar> {
+        let (archive, tree) = (scratch.join("tree.tar"), scratch.join(Self::TREE));
+        for number in 0..files {
+            let directory = tree.join(format!("directory-{}", number / Self::FILES_A_DIRECTORY));
+            fs::create_dir_all(&directory).doing("create", &directory)?;
+            let path = directory.join(format!("file-{number}"));
+            let content = small_content(SEED, number, Self::FILE_BYTES_MAX);
+            fs::write(&path, content).doing("write", &path)?;
+        }
+        run(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(scratch).arg(Self::TREE))?;
+        Ok(Untar { archive, tree, files })
+    }
+}
+
+impl Job for Untar {
     fn file_bytes(&self) -> u64 {
-        self.untar.file_bytes()
+        self.files * Self::FILE_BYTES_MAX
     }
 
     fn prepare(&self, home: &Path) -> Result<()> {
-        self.untar.prepare(home)
+        clear(home)
     }
 
     fn run(&self, directory: &Path) -> Result<Outcome> {
-        self.untar.run(directory)
+        let mut command = Command::new("tar");
+        command.arg("-xf").arg(&self.archive).arg("-C").arg(directory);
+        Outcome::of_job(|| run(&mut command).map(drop))
     }
 
     fn verify(&self, home: &Path, _outcome: &Outcome) -> Result<()> {
-        same_files(self.untar.planted(), &home.join(crate::names::TREE))
+        same_files(&self.tree, &home.join(Self::TREE))
     }
 }
 
@@ -366,6 +390,10 @@ mod tests {
     fn each_load_finds_its_own_bytes_and_a_changed_one() {
         let scratch = tempfile::tempdir().unwrap();
         let place = || scratch.path().to_owned();
+        let untar = Untar::new(scratch.path(), 30).unwrap();
+        ran(&untar, |_| {}).unwrap();
+        let spoil = |home: &Path| change_byte(&home.join("tree/directory-1/file-25"), 0);
+        assert_different(ran(&untar, spoil), "file-25");
         let jobs: [Box<dyn Job>; 4] = [
             Box::new(Patch { bytes: 2 << 20, writes: 20, scratch: place() }),
             Box::new(Append { times: 5 }),

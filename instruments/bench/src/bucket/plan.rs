@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::jobs::{Append, CloneAndBuild, Patch, Sequential, Unpack};
+use super::jobs::{Append, CloneAndBuild, Patch, Sequential, Untar};
 use crate::error::Result;
 use crate::form::Form;
 use crate::lane::results::Figure;
 use crate::mount::require_program;
-use crate::names::{Times, Untar};
 use crate::sqlite_shell;
 use crate::workload::{Inserts, Job, Journal};
 
@@ -76,8 +75,7 @@ fn patch(form: Form, scratch: PathBuf) -> Result<Cell> {
 
 fn untar(form: Form, scratch: PathBuf) -> Result<Cell> {
     let files = if form.is_quick { 500 } else { 2000 };
-    let untar = Untar::new(&scratch, files, Times::None)?;
-    Ok(Cell { files: Some(files), ..job(UNTAR, Unpack { untar }) })
+    Ok(Cell { files: Some(files), ..job(UNTAR, Untar::new(&scratch, files)?) })
 }
 
 fn sqlite(form: Form, _scratch: PathBuf) -> Result<Cell> {

@@ -15,6 +15,7 @@ use strum::IntoStaticStr;
 
 use super::store::{
     BUCKET, REGION, SECRET, Shared, USER, free_port, has_ended, place, rclone, start_guarded,
+    without_own_settings,
 };
 use crate::cleanup::Undo;
 use crate::error::{Doing, Error, Result};
@@ -163,15 +164,12 @@ fn mount_weir(
     let source = PathBuf::from(format!("s3://{BUCKET}"));
     let options = ["--endpoint", endpoint, &log, &messages];
     let served = Served::start(of.ledger(), weir, &source, mountpoint, &options, |command| {
-        command
+        without_own_settings(command)
             .env("AWS_ACCESS_KEY_ID", USER)
             .env("AWS_SECRET_ACCESS_KEY", SECRET)
             .env("AWS_REGION", REGION)
             .env("AWS_EC2_METADATA_DISABLED", "true")
-            .env("NO_PROXY", "127.0.0.1")
-            .env("STATE_DIRECTORY", &state)
-            .env_remove("AWS_PROFILE")
-            .env_remove("AWS_SESSION_TOKEN");
+            .env("STATE_DIRECTORY", &state);
         Ok(())
     });
     served.map(Way::Weir)
@@ -189,7 +187,7 @@ fn s3fs(work: &Path, mountpoint: &Path, endpoint: &str) -> Result<Command> {
         work.join("cache").display(),
     );
     let mut command = Command::new("s3fs");
-    command.arg(BUCKET).arg(mountpoint).args(["-f", "-o", &options]);
+    without_own_settings(&mut command).arg(BUCKET).arg(mountpoint).args(["-f", "-o", &options]);
     Ok(command)
 }
 

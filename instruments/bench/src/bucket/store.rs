@@ -141,6 +141,14 @@ pub fn place() -> String {
     format!("{REMOTE}:{BUCKET}")
 }
 
+/// Takes out of a command's environment what the user has set for other stores.
+pub fn without_own_settings(command: &mut Command) -> &mut Command {
+    for name in ["AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE"] {
+        command.env_remove(name);
+    }
+    command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1")
+}
+
 /// rclone with the store at a port, and no settings of the user's.
 pub fn rclone(port: u16) -> Command {
     let mut command = Command::new("rclone");
@@ -155,7 +163,8 @@ pub fn rclone(port: u16) -> Command {
     for (name, value) in settings {
         command.env(format!("RCLONE_CONFIG_{}_{name}", REMOTE.to_uppercase()), value);
     }
-    command.env("RCLONE_CONFIG", "/dev/null").arg("--log-level").arg("ERROR");
+    without_own_settings(&mut command);
+    command.env("RCLONE_CONFIG", "/dev/null").args(["--log-level", "ERROR"]);
     command
 }
 

@@ -22,9 +22,6 @@ mod tree;
 
 use std::path::Path;
 
-pub use self::shell::{TREE, Untar};
-pub use self::tree::Times;
-
 use clap::builder::PossibleValuesParser;
 use strum::VariantArray;
 

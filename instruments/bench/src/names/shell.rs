@@ -13,7 +13,7 @@ use crate::workload::{Job, Outcome};
 const SEED: u64 = 0x7472_6565;
 const FILE_BYTES_MAX: u64 = 4 << 10;
 /// The tree, and its copy.
-pub const TREE: &str = "tree";
+const TREE: &str = "tree";
 const COPY: &str = "copy";
 
 /// Fails, saying what to do, where a program is missing.
@@ -40,11 +40,6 @@ pub struct Untar {
 }
 
 impl Untar {
-    /// The tree that was packed.
-    pub fn planted(&self) -> &Path {
-        &self.planted
-    }
-
     /// Of an archive of `files` files that is made in `scratch`, on a home that can keep these times.
     pub fn new(scratch: &Path, files: u64, times: Times) -> Result<Untar> {
         let (archive, planted) = (scratch.join("tree.tar"), scratch.join(TREE));
