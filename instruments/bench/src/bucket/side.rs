@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -29,6 +30,9 @@ use crate::workload::tree::remove;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long all may take to reach the bucket.
 const SETTLE: Duration = Duration::from_secs(900);
+
+/// How long rclone may take to see that a file was closed.
+const CLOSED: Duration = Duration::from_millis(300);
 
 /// One side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, IntoStaticStr)]
@@ -118,6 +122,8 @@ impl Mounted {
         match &self.way {
             Way::Weir(served) => served.mount().sync(),
             Way::Peer { control: Some(control), .. } => {
+                // It hears of a close after close(2) has returned.
+                thread::sleep(CLOSED);
                 let mut last = Ok(false);
                 let has_settled = soon(SETTLE, || {
                     last = is_uploaded(*control);
