@@ -322,6 +322,7 @@ impl CloneAndBuild {
              units.a: $(UNITS)\n\tar -rcD $@ $(UNITS)\n%.o: %.c\n\tcc -O0 -c -o $@ $<\n"
                 .into(),
         )?;
+        write(".gitignore", "*.o\n*.a\n/program\n".into())?;
         run(git(&origin).args(["init", "-q"]))?;
         run(git(&origin).args(["add", "."]))?;
         run(git(&origin).args(["commit", "-q", "-m", "a project"]))?;
