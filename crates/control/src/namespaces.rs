@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use crate::mounts::{Device, Mount, MountTable};
+use crate::mounts::{Mount, MountTable};
 
 /// One process of a namespace that has the mount, as the namespace's representative.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +29,9 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Other namespaces that have the Weir mount with this device number, each represented by its
+/// Other namespaces that have one of the Weir mounts selected by `wanted`, each represented by its
 /// lowest process number. Leaves out namespaces whose processes this user may not inspect, and
 /// those without processes.
-pub fn holders(device: Device) -> Vec<Holder> {
-    holders_where(|mount| mount.device == device)
-}
-
-/// As above, for the Weir mounts selected by `wanted`.
 pub fn holders_where(wanted: impl Fn(&Mount) -> bool) -> Vec<Holder> {
     let own = namespace(Path::new("/proc/self"));
     let mut known: BTreeSet<OsString> = own.into_iter().collect();
@@ -82,12 +77,13 @@ pub fn is_ours(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mounts::Device;
 
     #[test]
     fn the_own_namespace_is_not_listed() {
         assert!(is_ours(std::process::id()));
         let nowhere = Device { major: 0, minor: u32::MAX };
-        assert_eq!(holders(nowhere), []);
+        assert_eq!(holders_where(|mount| mount.device == nowhere), []);
         assert!(processes().contains(&std::process::id()));
     }
 }

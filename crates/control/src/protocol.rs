@@ -124,7 +124,8 @@ pub struct Status {
     pub waiting: Option<WaitingReport>,
     /// The files whose requests waited longest, and files on which requests wait now.
     pub slow_files: Vec<SlowFileReport>,
-    /// What the bucket that is SOURCE was asked for, a second ago at most; absent where SOURCE is a directory.
+    /// What the bucket that is SOURCE was asked for, a second ago at most; absent where SOURCE is a directory,
+    /// and when the program that serves it has ended.
     pub bucket: Option<BucketReport>,
 }
 

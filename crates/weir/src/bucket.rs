@@ -346,20 +346,18 @@ pub struct Served {
     said: Said,
 }
 
-/// What the program said last of its requests and files.
+/// What the program said last of its requests and files; nothing when it has ended.
 #[derive(Clone, Debug, Default)]
-pub struct Said(Arc<Mutex<BucketReport>>);
+pub struct Said(Arc<Mutex<Option<BucketReport>>>);
 
 impl Said {
     /// That.
-    pub fn report(&self) -> BucketReport {
+    pub fn report(&self) -> Option<BucketReport> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn take(&self, line: &str) {
-        if let Ok(report) = serde_json::from_str(line) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = report;
-        }
+    fn note(&self, report: Option<BucketReport>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 }
 
@@ -398,7 +396,12 @@ impl Served {
                 tracing::warn!("{address}: {line}");
             }
         };
-        let note = move || stdout.lines().map_while(Result::ok).for_each(|line| said.take(&line));
+        let note = move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                said.note(serde_json::from_str(&line).ok());
+            }
+            said.note(None);
+        };
         let start = |name: &str, act: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(act).map(drop)
         };

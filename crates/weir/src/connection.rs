@@ -16,25 +16,32 @@ use crate::mounts::Device;
 
 const MOUNTED_AT: &str = "/sys/fs/fuse/connections";
 
-/// Whether the kernel still has the connection of the mount with this device number; false where
-/// that cannot be determined.
-pub fn exists(device: Device) -> bool {
-    open(device).is_ok()
+/// The connection of one mount. It is that mount's also when another one has its number by now.
+#[derive(Debug)]
+pub struct Connection {
+    abort: OwnedFd,
+    waiting: OwnedFd,
 }
 
-/// The end of a connection by force. It is this connection's also when the number belongs to another one by now.
-#[derive(Debug)]
-pub struct Abort(OwnedFd);
-
-impl Abort {
-    /// Of the connection of the mount with this device number, which must exist.
+impl Connection {
+    /// That of the mount with this device number, which must exist.
     ///
     /// # Errors
     /// `NotFound` if there is no such connection, or fusectl is not mounted and this process may not mount it.
-    pub fn of(device: Device) -> io::Result<Abort> {
-        let connection = open(device)?;
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        Ok(Abort(rustix::fs::openat(connection, "abort", flags, Mode::empty())?))
+    pub fn of(device: Device) -> io::Result<Connection> {
+        let directory = open(device)?;
+        let opened = |name: &str, access: OFlags| {
+            rustix::fs::openat(&directory, name, access | OFlags::CLOEXEC, Mode::empty())
+        };
+        let (abort, waiting) =
+            (opened("abort", OFlags::WRONLY)?, opened("waiting", OFlags::RDONLY)?);
+        Ok(Connection { abort, waiting })
+    }
+
+    /// Whether the kernel still has it, and so no other mount its number: the file is empty when it is gone, which is before the number is
+    /// given again (`fuse_ctl_remove_conn`).
+    pub fn is_there(&self) -> bool {
+        rustix::io::pread(&self.waiting, &mut [0; 32], 0).is_ok_and(|count| count > 0)
     }
 
     /// Aborts it: every request under way and every later one fails. Nothing happens if it has ended.
@@ -42,7 +49,7 @@ impl Abort {
     /// # Errors
     /// Those of write(2).
     pub fn abort(&self) -> io::Result<()> {
-        rustix::io::write(&self.0, b"1")?;
+        rustix::io::write(&self.abort, b"1")?;
         Ok(())
     }
 }
@@ -78,7 +85,6 @@ mod tests {
     fn a_connection_that_is_not_there_is_not_found() {
         // Minor numbers have 20 bits.
         let device = Device { major: 0, minor: (1 << 20) + 7 };
-        assert!(!exists(device));
-        assert_eq!(Abort::of(device).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(Connection::of(device).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -137,7 +137,7 @@ fn without_log(layer: &mut Layer) -> Result<(), Failure> {
     let has_log = layer.log.as_ref().is_some_and(|log| *log != LogChoice::None);
     if has_log || layer.order == Some(Order::All) {
         return Err(Failure::Usage(
-            "--durable store is without a redo log: leave out --log and --order, or give --durable log".into(),
+            "--durable store is without a redo log: leave out --log and --order all, or give --durable log".into(),
         ));
     }
     layer.log = Some(LogChoice::None);

@@ -94,7 +94,7 @@ impl Account {
             stats: self.shard.stats().into(),
             latency: self.shard.latencies().into(),
             waiting: Some(waits.now.into()),
-            bucket: self.bucket.as_ref().map(bucket::Said::report),
+            bucket: self.bucket.as_ref().and_then(bucket::Said::report),
             slow_files: waits.files.into_iter().map(|file| self.slow_file(file)).collect(),
         }
     }

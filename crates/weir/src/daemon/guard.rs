@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::connection::Abort;
+use crate::connection::Connection;
 use crate::mounts::{Device, Mount, MountTable};
 
 /// The signal that the guard gets when the daemon's first thread ends.
@@ -95,7 +95,7 @@ fn watch(daemon: Pid, place: PipeReader) -> io::Result<()> {
         return Ok(());
     }
     let Some((device, mountpoint)) = read_place(place)? else { return Ok(()) };
-    let connection = Abort::of(device)?;
+    let connection = Connection::of(device)?;
     // Otherwise the daemon may have died before, and another mount have the number by now.
     let ours = |mount: &Mount| {
         mount.is_weir() && mount.device == device && mount.mount_point == mountpoint

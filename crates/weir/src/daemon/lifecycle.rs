@@ -19,7 +19,7 @@ use weir_shard::Shard;
 use super::account::Account;
 use super::guard::Guard;
 use super::unwritten;
-use crate::connection::{self, Abort};
+use crate::connection::Connection;
 use crate::control::protocol::{Reply, Request};
 use crate::control::server::Responder;
 use crate::mounts::{Device, Mount, MountTable};
@@ -273,21 +273,10 @@ pub struct Place {
     pub mountpoint: PathBuf,
     /// The mount's device number. When the mount has ended, another one may have it at once.
     pub device: Device,
-    /// What the mount table shows as its source. No other mount of this SOURCE is there before this daemon has ended.
+    /// What the mount table shows as its source.
     pub shown: PathBuf,
     /// Its redo log.
     pub log: Option<PathBuf>,
-}
-
-impl Place {
-    fn is(&self, mount: &Mount) -> bool {
-        mount.is_weir() && mount.device == self.device && mount.source == self.shown
-    }
-
-    /// Other mount namespaces that have it.
-    fn holders(&self) -> Vec<Holder> {
-        namespaces::holders_where(|mount| self.is(mount))
-    }
 }
 
 /// A mount until its end.
@@ -296,7 +285,7 @@ pub struct Lifecycle {
     observer: Observer,
     place: Place,
     /// Opened while the mount was certainly there: it is never another one's.
-    connection: io::Result<Abort>,
+    connection: io::Result<Connection>,
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
     mounted: Mounted,
@@ -350,7 +339,7 @@ impl Lifecycle {
         Lifecycle {
             shard,
             observer,
-            connection: Abort::of(place.device),
+            connection: Connection::of(place.device),
             place,
             events,
             stopping,
@@ -477,7 +466,7 @@ impl Lifecycle {
         };
         self.retry = match outcome {
             Ok(()) | Err(UnmountError::NotMounted) => {
-                let holders = self.place.holders();
+                let holders = self.holders();
                 if !holders.is_empty() {
                     tracing::warn!("{}", self.held(&holders));
                     self.mounted = Mounted::Detached;
@@ -544,7 +533,7 @@ impl Lifecycle {
             return Next::CutOff;
         }
         if force {
-            let holders = self.place.holders();
+            let holders = self.holders();
             if !holders.is_empty() {
                 tracing::warn!("unmounting by force, mounted by {}", join(&holders));
                 return Next::CutOff;
@@ -557,7 +546,7 @@ impl Lifecycle {
     /// The mount is unmounted here but not ended by the kernel: reports that to the waiting
     /// commands, since the end may never come.
     fn tell_what_holds_it(&mut self) -> Next {
-        let holders = self.place.holders();
+        let holders = self.holders();
         if holders.is_empty() && !self.is_connected() {
             // The last writes are going home.
             return Next::Wait;
@@ -568,10 +557,7 @@ impl Lifecycle {
     /// Whether the kernel still has the mount although it is gone from this namespace; false where
     /// that cannot be determined.
     fn is_connected(&self) -> bool {
-        let again =
-            MountTable::read().is_ok_and(|table| table.of_device(self.place.device).is_some());
-        // The device number may be reused by the next mount.
-        !again && connection::exists(self.place.device)
+        self.connection.as_ref().is_ok_and(Connection::is_there)
     }
 
     /// Answers all commands that wait for the end. The mount stays for the namespaces that still have it, and
@@ -704,7 +690,7 @@ impl Lifecycle {
 
     /// Whether programs can reach the mount, in words.
     fn is_still(&self) -> &'static str {
-        match MountTable::read().map(|table| table.iter().any(|mount| self.place.is(mount))) {
+        match MountTable::read().map(|table| table.iter().any(|mount| self.is_ours(mount))) {
             Ok(false) => "unmounted",
             _ => "still mounted",
         }
@@ -802,10 +788,23 @@ impl Lifecycle {
         self.observer.settle_names().map_err(NotHome::Names)
     }
 
+    /// Whether it is this mount: another one may have its device number as soon as it has ended.
+    fn is_ours(&self, mount: &Mount) -> bool {
+        let place = &self.place;
+        let is_shown_so =
+            mount.is_weir() && mount.device == place.device && mount.source == place.shown;
+        is_shown_so && self.connection.as_ref().map_or(true, Connection::is_there)
+    }
+
+    /// Other mount namespaces that have it.
+    fn holders(&self) -> Vec<Holder> {
+        namespaces::holders_where(|mount| self.is_ours(mount))
+    }
+
     /// Where the mount is in this namespace: at several places after `mount --bind`.
     fn places(&self) -> Vec<PathBuf> {
         let table = MountTable::read().unwrap_or_default();
-        let ours = table.iter().filter(|mount| self.place.is(mount));
+        let ours = table.iter().filter(|mount| self.is_ours(mount));
         ours.map(|mount| mount.mount_point.clone()).collect()
     }
 
@@ -822,7 +821,7 @@ impl Lifecycle {
 
     fn unmount(&self, how: How) -> Result<(), UnmountError> {
         let table = MountTable::read().map_err(UnmountError::Kernel)?;
-        let is_ours = |mount: &&Mount| self.place.is(mount);
+        let is_ours = |mount: &&Mount| self.is_ours(mount);
         let ours = table.at(&self.place.mountpoint).filter(is_ours);
         // It may have been moved (`mount --move`).
         let Some(ours) = ours.or_else(|| table.iter().find(is_ours)) else {
