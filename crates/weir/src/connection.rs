@@ -5,7 +5,7 @@
 //! process alone, without a place in any namespace (fsmount(2), which needs CAP_SYS_ADMIN).
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -33,15 +33,18 @@ impl Connection {
         let opened = |name: &str, access: OFlags| {
             rustix::fs::openat(&directory, name, access | OFlags::CLOEXEC, Mode::empty())
         };
-        let (abort, waiting) =
-            (opened("abort", OFlags::WRONLY)?, opened("waiting", OFlags::RDONLY)?);
+        let (abort, waiting) = (opened("abort", OFlags::WRONLY)?, opened("waiting", OFlags::PATH)?);
         Ok(Connection { abort, waiting })
     }
 
-    /// Whether the kernel still has it, and so no other mount its number: the file is empty when it is gone, which is before the number is
-    /// given again (`fuse_ctl_remove_conn`).
-    pub fn is_there(&self) -> bool {
-        rustix::io::pread(&self.waiting, &mut [0; 32], 0).is_ok_and(|count| count > 0)
+    /// Whether the kernel has ended it, and so another mount may have its number; false where that cannot be determined. The file is empty
+    /// then, which is so before the number is given again (`fuse_ctl_remove_conn`).
+    pub fn is_gone(&self) -> bool {
+        // It is read from its beginning only when it is opened anew: it has no offsets. Its path may be that of another connection.
+        let again = format!("/proc/self/fd/{}", self.waiting.as_raw_fd());
+        let read = rustix::fs::open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|file| rustix::io::read(&file, &mut [0_u8; 32]));
+        read == Ok(0)
     }
 
     /// Aborts it: every request under way and every later one fails. Nothing happens if it has ended.

@@ -557,7 +557,7 @@ impl Lifecycle {
     /// Whether the kernel still has the mount although it is gone from this namespace; false where
     /// that cannot be determined.
     fn is_connected(&self) -> bool {
-        self.connection.as_ref().is_ok_and(Connection::is_there)
+        self.connection.as_ref().is_ok_and(|connection| !connection.is_gone())
     }
 
     /// Answers all commands that wait for the end. The mount stays for the namespaces that still have it, and
@@ -793,7 +793,7 @@ impl Lifecycle {
         let place = &self.place;
         let is_shown_so =
             mount.is_weir() && mount.device == place.device && mount.source == place.shown;
-        is_shown_so && self.connection.as_ref().map_or(true, Connection::is_there)
+        is_shown_so && !self.connection.as_ref().is_ok_and(Connection::is_gone)
     }
 
     /// Other mount namespaces that have it.
