@@ -48,7 +48,10 @@ is_counted() {
     weir status "$MNT" >"$WORK/status"
     grep -qE '^  bucket +[0-9]+ requests \(.*[0-9]+ put.*\), 0 failed, ' "$WORK/status" &&
         grep -qE '^  uploads +0 files pending ' "$WORK/status" &&
-        weir status --prometheus | grep -q '^weir_bucket_requests_total{.*kind="upload_part"} [1-9]'
+        weir status --prometheus >"$WORK/metrics" &&
+        grep -q '^weir_bucket_requests_total{.*kind="upload_part"} [1-9]' "$WORK/metrics" &&
+        grep -q '^weir_bucket_lease_lost{.*} 0$' "$WORK/metrics" &&
+        grep -q '^weir_bucket_bytes_total{.*direction="up"} [1-9]' "$WORK/metrics"
 }
 
 start_store

@@ -207,7 +207,8 @@ def known(metrics, files):
     for path in files:
         named = {name for text in expressions(path) for name in re.findall(r"\bweir_\w+", text)}
         assert named, f"{path} names no metric"
-        missing = named - there
+        # Those of buckets are only where SOURCE is one (tests/e2e/bucket-mount.sh looks for them).
+        missing = {name for name in named - there if not name.startswith("weir_bucket_")}
         assert not missing, f"{path} names {sorted(missing)}, which are not there"
         print(f"{path}: {len(named)} metrics")
 
