@@ -156,7 +156,7 @@ impl Plan {
     }
 }
 
-/// Bytes that a call transfers when it is done again, and at most so many of its file are prepared.
+/// The most bytes that one call transfers when it is done again, and the most that are prepared of its file for it.
 fn moved(event: &Event) -> u64 {
     match event.what {
         What::Read | What::Write | What::Allocate => event.length.min(STEP_BYTES_MAX),

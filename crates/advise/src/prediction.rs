@@ -27,7 +27,7 @@ const SYNC_US: f64 = 1000.0;
 /// second, hardly.
 const RECORDER_SOME: f64 = 0.4;
 const RECORDER_MOST: f64 = 0.75;
-/// Calls that took so many times as long when they were done again, or when they were recorded, are not understood.
+/// Calls count as not understood if they took this many times as long in the trial as when they were recorded, or the other way round.
 const DIFFERS: f64 = 2.0;
 /// Fewer calls than these in the sample make a class's mean doubtful.
 const SAMPLE_MIN: u64 = 10;

@@ -202,7 +202,7 @@ impl Lease {
 
     /// Gives it back. `store` is not asked if the lease was lost.
     pub fn give_back(&self, store: &dyn Store) {
-        // Who comes next waits for its end otherwise.
+        // Otherwise the next owner waits until the lease has run out.
         let _ = store.delete(&self.key);
     }
 }

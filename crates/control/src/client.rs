@@ -215,7 +215,7 @@ pub struct Daemon {
 impl Daemon {
     /// Connects to the daemon that serves `mount`.
     pub fn connect(mount: &Mount) -> Result<Daemon, ControlError> {
-        // Another user's daemon may keep whoever looks at its mount waiting for ever.
+        // A look at another user's mount may wait for ever, if its daemon does not answer.
         let own = rustix::process::geteuid().as_raw();
         let is_safe = mount.owner().is_none_or(|owner| owner == 0 || owner == own);
         Daemon::connect_or(mount, |point| {

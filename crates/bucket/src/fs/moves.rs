@@ -135,7 +135,7 @@ impl FileSystem {
             // It was moved away since the call began.
             return Err(Error::Stale);
         }
-        // What is at the new key in the bucket, whoever has it.
+        // The object at the new key, whoever wrote it.
         let replaced = target.and_then(|target| {
             let node = &tree.nodes[&target];
             let own = node.remote.as_ref().map(|remote| remote.etag.clone());
