@@ -344,6 +344,7 @@ pub struct WaitingReport {
     pub oldest_ns: u64,
 }
 
+#[cfg(feature = "daemon")]
 impl From<weir_shard::WaitingNow> for WaitingReport {
     fn from(from: weir_shard::WaitingNow) -> WaitingReport {
         let weir_shard::WaitingNow { writes, reads, syncs, others, oldest_ns } = from;
@@ -382,6 +383,7 @@ pub struct LateReport {
     pub max_ns: u64,
 }
 
+#[cfg(feature = "daemon")]
 impl From<weir_shard::LateAnswers> for LateReport {
     fn from(from: weir_shard::LateAnswers) -> LateReport {
         let weir_shard::LateAnswers { count, total_ns, max_ns } = from;
@@ -389,6 +391,7 @@ impl From<weir_shard::LateAnswers> for LateReport {
     }
 }
 
+#[cfg(feature = "daemon")]
 impl SlowFileReport {
     /// Of a file at this path.
     pub fn new(file: weir_shard::SlowFile, path: Option<String>) -> SlowFileReport {
