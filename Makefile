@@ -20,7 +20,7 @@
 #   make lint       formatting, clippy, the documentation's links, dependencies, and checks of the repository itself
 #   make install    the weir command, the library of 'weir run', the C library and its header, man pages and completions below PREFIX
 #                   (/usr/local), and mount(8)'s helper in SBINDIR (/sbin); DESTDIR respected
-#   make package    a Debian package and a tarball of the release build, in target/package
+#   make package    Debian packages (weir, weir-bucket) and a tarball of the release build, in target/package
 #   make setup      only the set-up: system packages, Rust components, test suites
 
 SHELL := /bin/bash
@@ -166,7 +166,7 @@ install: build $(LIBRARY)
 	install -D -m 644 target/documents/completions/weir.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weir.fish
 
 package: setup-test
-	$(CARGO) build --release --locked -p weir -p weir-preload
+	$(CARGO) build --release --locked -p weir -p weir-preload -p weir-bucket
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked --target x86_64-unknown-linux-gnu -p weir
 	scripts/package
 

@@ -4,9 +4,9 @@
 # it, and each figure of a page is in the document that the page names. A command of a page that no case runs is a failure.
 # It runs in namespaces of its own, in which /etc, /srv, /mnt and others are copies or empty: the pages' own paths are used, and nothing of the
 # machine is changed.
-# cases: index postgresql mariadb sqlite redis git-server build-server maildir network-homes
-# all: postgresql mariadb redis git-server build-server maildir
-# serial: postgresql mariadb sqlite redis git-server build-server maildir network-homes
+# cases: index postgresql mariadb sqlite redis git-server build-server maildir network-homes buckets
+# all: postgresql mariadb redis git-server build-server maildir buckets
+# serial: postgresql mariadb sqlite redis git-server build-server maildir network-homes buckets
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -389,6 +389,31 @@ network-homes)
     python3 "$SUPPORT/acknowledged.py" check "$WORK/remote/homes" "$WORK/notes" || fail "on the server"
     expect_equal "the tree on the server" "$(hash_of_tree "$WORK/remote/homes")" "$before"
     counts "$(grep -c '^saved' "$WORK/notes") saves, $said files"
+    ;;
+buckets)
+    source "$SUPPORT/store.sh"
+    [ -x "${WEIR_BUCKET:?}" ] || skip "$WEIR_BUCKET is not built: run 'make checked'"
+    cp "$WEIR_BUCKET" /usr/local/bin/weir-bucket
+    start_store 9000
+    mkdir -p "$OBJECTS/archive/shop" "$WORK/user/.aws"
+    # As `aws configure` leaves them.
+    printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" >"$WORK/user/.aws/credentials"
+    printf '[default]\nregion = %s\n' "$AWS_REGION" >"$WORK/user/.aws/config"
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION
+    export HOME=$WORK/user
+    section "Set up"
+    python3 "$SUPPORT/acknowledged.py" save /mnt/shop "$WORK/notes" &
+    load=$!
+    soon more_than 500 lines "$WORK/notes" || fail "the load does not get on"
+    section "See that it works"
+    kill_daemon /mnt/shop
+    ! wait "$load" 2>/dev/null || fail "the load noticed nothing"
+    section "After a crash"
+    said=$(python3 "$SUPPORT/acknowledged.py" check /mnt/shop "$WORK/notes") || fail "in the mount: $said"
+    section "Go back"
+    python3 "$SUPPORT/acknowledged.py" check "$OBJECTS/archive/shop" "$WORK/notes" || fail "in the bucket"
+    counts "$(grep -c '^saved' "$WORK/notes") saves, $said files"
+    stop_store
     ;;
 *)
     fail "no case '$name'"

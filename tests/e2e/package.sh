@@ -24,8 +24,9 @@ TREE=$WORK/tree
 
 # The package and the tarball; REVISION counts up for upgrades. All are staged in the same place, one after the other.
 make_package() {
-    (cd "$REPO" && WEIR=$WEIR STATIC=${STATIC:-$WEIR} REVISION=$1 FAST=1 flock target/package.lock scripts/package "$PACKAGES") >"$WORK/made" 2>&1 || { cat "$WORK/made"; fail "scripts/package"; }
-    PACKAGE=$(grep '\.deb$' "$WORK/made")
+    (cd "$REPO" && WEIR=$WEIR BUCKET=$WEIR_BUCKET STATIC=${STATIC:-$WEIR} REVISION=$1 FAST=1 flock target/package.lock scripts/package "$PACKAGES") >"$WORK/made" 2>&1 || { cat "$WORK/made"; fail "scripts/package"; }
+    PACKAGE=$(grep '/weir_[^/]*\.deb$' "$WORK/made")
+    BUCKET_PACKAGE=$(grep '/weir-bucket_[^/]*\.deb$' "$WORK/made")
     TARBALL=$(grep '\.tar\.gz$' "$WORK/made")
 }
 
@@ -34,6 +35,7 @@ is_listed() { grep -qF "$1" /proc/self/mounts; }
 need_packages() {
     [ -x "$TOOLS/bin/cargo-deb" ] || skip "there is no cargo-deb: run 'make setup'"
     [ -e "$(dirname "$WEIR")/libweir_preload.so" ] || skip "the library of 'weir run' is not beside $WEIR"
+    [ -x "${WEIR_BUCKET:?}" ] || skip "$WEIR_BUCKET is not built: run 'make checked'"
 }
 
 if [ "$1" = static ]; then
@@ -85,8 +87,14 @@ if [ "$1" = files ]; then
     grep -q "its library is $WORK/prefix/lib/weir" "$WORK/doctor" || fail "its 'weir run' does not find its library"
     for licence in LICENSE-APACHE LICENSE-MIT; do cmp "$REPO/$licence" "$WORK/prefix/share/licenses/weir/$licence"; done
 
+    step "the program that serves buckets has a package of its own"
+    expect_equal "programs of weir-bucket" "$(dpkg-deb -c "$BUCKET_PACKAGE" | awk '/bin\/./ { print $6 }')" ./usr/bin/weir-bucket
+    if grep bucket "$WORK/list"; then fail "it is in the package weir, too"; fi
+    dpkg-deb -f "$BUCKET_PACKAGE" Depends | grep -qE '(^|, )weir(,|$)' || fail "weir-bucket does not depend on weir"
+    "$WORK/prefix/bin/weir-bucket" --version
+
     step "lintian"
-    lintian --allow-root --fail-on error --no-tag-display-limit "$PACKAGE" || fail "lintian has errors"
+    lintian --allow-root --fail-on error --no-tag-display-limit "$PACKAGE" "$BUCKET_PACKAGE" || fail "lintian has errors"
 
     step "the unit"
     mkdir "$WORK/units"

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags, fstatfs, fsync, openat, syncfs};
+use rustix::fs::{Mode, OFlags, fdatasync, fgetxattr, fstatfs, fsync, openat, syncfs};
 use weir_engine::ErrorKind;
 
 use crate::error::error_kind;
@@ -24,7 +24,31 @@ const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 /// Those of syncfs(2) and fsync(2).
 pub(crate) fn sync_file_system(directory: impl AsFd) -> rustix::io::Result<()> {
     syncfs(&directory)?;
-    if fstatfs(&directory)?.f_type == FUSE_SUPER_MAGIC { fsync(&directory) } else { Ok(()) }
+    if is_fuse(&directory)? { fsync(&directory) } else { Ok(()) }
+}
+
+/// The same, for the log, which may forget what is durable. `weir-bucket` answers fdatasync(2) when it could bring everything below
+/// the directory into the bucket after a crash: new files, still empty, are not uploaded twice. From other file systems fdatasync(2)
+/// of a directory does not promise names.
+///
+/// # Errors
+/// Those of syncfs(2) and fsync(2).
+pub(crate) fn sync_for_log(directory: impl AsFd) -> rustix::io::Result<()> {
+    syncfs(&directory)?;
+    match is_fuse(&directory)? {
+        true if is_bucket(&directory) => fdatasync(&directory),
+        true => fsync(&directory),
+        false => Ok(()),
+    }
+}
+
+fn is_fuse(directory: impl AsFd) -> rustix::io::Result<bool> {
+    Ok(fstatfs(directory)?.f_type == FUSE_SUPER_MAGIC)
+}
+
+/// Whether `weir-bucket` serves it: its root has an attribute of this name.
+fn is_bucket(directory: impl AsFd) -> bool {
+    fgetxattr(directory, "user.weir.bucket", &mut [0_u8; 0]).is_ok()
 }
 
 /// A new open file description of a directory.

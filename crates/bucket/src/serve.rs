@@ -435,10 +435,14 @@ impl Filesystem for Server {
         _req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
-        _datasync: bool,
+        datasync: bool,
         reply: ReplyEmpty,
     ) {
-        answer(self.system.sync_below(ino.0), reply);
+        let result = match datasync {
+            true => self.system.sync_written_below(ino.0),
+            false => self.system.sync_below(ino.0),
+        };
+        answer(result, reply);
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

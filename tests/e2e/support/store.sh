@@ -11,9 +11,10 @@ unset AWS_PROFILE AWS_SESSION_TOKEN AWS_CA_BUNDLE
 
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
+# start_store [PORT]: on a free port if none is given.
 start_store() {
-    local port
-    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    local port=${1:-}
+    [ -n "$port" ] || port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     # shellcheck disable=SC2034 # used by the tests
     ENDPOINT=http://127.0.0.1:$port
     mkdir -p "$OBJECTS/bucket/pre"

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::tree::Tree;
+use super::tree::{Node, Tree};
 use super::{Error, FileSystem, ROOT, Result, in_parallel, say};
 use crate::store::StoreError;
 
@@ -22,13 +22,22 @@ impl FileSystem {
 
     /// Brings a directory and all below it into the bucket.
     pub fn sync_below(&self, directory: u64) -> Result<()> {
+        self.sync_some_below(directory, |_| true)
+    }
+
+    /// The same without new files that are empty: their names are durable in the state file, and their bytes may come soon.
+    pub fn sync_written_below(&self, directory: u64) -> Result<()> {
+        self.sync_some_below(directory, |node| !node.is_only_a_name())
+    }
+
+    fn sync_some_below(&self, directory: u64, wanted: impl Fn(&Node) -> bool) -> Result<()> {
         if self.store.is_fenced() {
             return Err(Error::Store(StoreError::Fenced));
         }
         let pending: Vec<u64> = {
             let tree = self.tree();
-            let pending = tree.dirty.iter().copied();
-            pending.filter(|id| is_below(&tree, *id, directory)).collect()
+            let pending = tree.dirty.iter().copied().filter(|id| is_below(&tree, *id, directory));
+            pending.filter(|id| tree.get(*id).is_some_and(&wanted)).collect()
         };
         self.upload_all(&pending)
     }
@@ -77,7 +86,11 @@ impl FileSystem {
             || tree.dirty.len() > self.settings.pending_nodes_max;
         let is_due = |id: &u64| {
             let Some(node) = tree.get(*id) else { return false };
-            let quiet = node.changed_at.is_none_or(|at| now - at >= self.settings.quiet);
+            let wait = match node.is_only_a_name() {
+                true => self.settings.quiet_empty,
+                false => self.settings.quiet,
+            };
+            let quiet = node.changed_at.is_none_or(|at| now - at >= wait);
             node.is_dirty()
                 && !node.busy
                 && node.retry_after.is_none_or(|at| at <= now)

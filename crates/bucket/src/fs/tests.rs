@@ -46,6 +46,7 @@ fn open_parallel(
         limits: LIMITS,
         listing_ttl: ttl,
         quiet: Duration::ZERO,
+        quiet_empty: Duration::ZERO,
         pending_bytes_max: 1 << 20,
         pending_nodes_max: 1000,
         parallel,
@@ -437,7 +438,12 @@ impl Run {
 
     fn sync_all(&mut self) {
         println!("sync");
-        match self.system.sync_below(ROOT) {
+        // What is synced is there after a crash in either case.
+        let result = match self.random.below(2) {
+            0 => self.system.sync_below(ROOT),
+            _ => self.system.sync_written_below(ROOT),
+        };
+        match result {
             Ok(()) => {
                 let paths: Vec<String> = self.model.keys().cloned().collect();
                 paths.iter().for_each(|path| self.synced(path));
@@ -567,6 +573,29 @@ fn new_files_cost_one_request_each() {
     system.unlink(ROOT, "x").unwrap();
     system.sync_below(ROOT).unwrap();
     assert_eq!(system.store.counts().now().requests - before.unwrap(), 50);
+}
+
+#[test]
+fn a_new_file_that_is_empty_is_not_uploaded_before_its_bytes() {
+    let (memory, state, system) = fixture();
+    let ids = ["empty", "late", "written"].map(|name| file(&system, name));
+    system.write(ids[2], 0, b"content").unwrap();
+    let uploaded = || memory.objects().into_keys().collect::<Vec<_>>();
+    system.sync_written_below(ROOT).unwrap();
+    assert_eq!(uploaded(), ["pre/written"]);
+    system.write(ids[1], 0, b"content").unwrap();
+    system.sync_written_below(ROOT).unwrap();
+    assert_eq!(uploaded(), ["pre/late", "pre/written"]);
+    // A file that is made empty is no new one.
+    system.set_attributes(ids[2], NewAttributes { size: Some(0), ..Default::default() }).unwrap();
+    system.sync_written_below(ROOT).unwrap();
+    assert_eq!(memory.objects()["pre/written"], b"");
+    // What was not uploaded is there after a crash.
+    drop(system);
+    let system = open(&memory, state.path(), Duration::from_secs(1000));
+    assert_eq!(system.lookup(ROOT, "empty").unwrap().size, 0);
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(uploaded(), ["pre/empty", "pre/late", "pre/written"]);
 }
 
 #[test]

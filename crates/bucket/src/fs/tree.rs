@@ -284,6 +284,12 @@ impl Node {
         self.attributes_dirty || self.content.changed
     }
 
+    /// Whether it is a new file without content, of which the bucket has nothing.
+    pub fn is_only_a_name(&self) -> bool {
+        let is_new = self.remote.is_none() && self.replaces.is_none() && self.doubt.is_none();
+        is_new && self.attributes.kind == Kind::File && !self.content.changed
+    }
+
     /// Whether it may be gone: see [`Doubt`].
     pub fn may_be_gone(&self) -> bool {
         self.doubt.as_ref().is_some_and(Doubt::is_about_name)
