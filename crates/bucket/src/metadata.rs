@@ -132,6 +132,22 @@ pub fn write(attributes: &Attributes, properties: &mut Properties) {
     }
 }
 
+/// Where tools note a hash of an object's bytes: rclone's of what it uploads in parts, and others.
+const HASHES: [&str; 6] = ["md5chksum", "md5", "content-md5", "sha1", "sha256", "sha512"];
+/// Where s3cmd notes attributes, `name:value` between slashes; `md5` is among them.
+const S3CMD: &str = "s3cmd-attrs";
+
+/// Takes hashes that tools noted out of an object's metadata: its bytes change, and who checks would take them for damaged.
+pub fn forget_hashes(properties: &mut Properties) {
+    for name in HASHES {
+        properties.user.remove(name);
+    }
+    if let Some(noted) = properties.user.get_mut(S3CMD) {
+        let kept: Vec<&str> = noted.split('/').filter(|part| !part.starts_with("md5:")).collect();
+        *noted = kept.join("/");
+    }
+}
+
 /// Reads a time: `1700000000`, `1700000000.25` or `2023-11-14T22:13:20.25Z`.
 fn time_of(text: &str) -> Option<Time> {
     let text = text.trim();

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::metadata::Kind;
-use crate::store::{Failure, Memory};
+use crate::metadata::{Kind, Properties};
+use crate::store::{Condition, Failure, Memory};
 
 const LIMITS: Limits =
     Limits { part_min: 16, part: 24, copy_max: 100, parts_max: 50, gap_min: 4, layers_max: 3 };
@@ -617,6 +617,26 @@ fn a_large_file_is_uploaded_while_it_is_written() {
     assert!(after.bytes_up - before.bytes_up < 150, "{after:?}");
     assert_eq!(memory.objects()["pre/f"], content);
     assert_eq!((memory.objects().len(), memory.open_uploads()), (1, 0));
+}
+
+#[test]
+fn what_other_tools_noted_stays_but_for_hashes_of_other_bytes() {
+    let (memory, _state, system) = fixture();
+    let noted = [("md5chksum", "aGFzaA=="), ("s3cmd-attrs", "uid:1/md5:0a/mode:2"), ("tag", "x")];
+    let user = noted.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let theirs = Properties { user, ..Properties::default() };
+    let store: &dyn Store = &*memory;
+    store.put("pre/f", b"theirs".to_vec(), &theirs, &Condition::None).unwrap();
+    let noted = |key: &str| store.head("pre/f").unwrap().properties.user.get(key).cloned();
+    let id = system.lookup(ROOT, "f").unwrap().id;
+    system.set_attributes(id, NewAttributes { mode: Some(0o600), ..Default::default() }).unwrap();
+    system.sync_file(id).unwrap();
+    assert_eq!(noted("md5chksum").as_deref(), Some("aGFzaA=="));
+    system.write(id, 0, b"ours").unwrap();
+    system.sync_file(id).unwrap();
+    assert_eq!(noted("md5chksum"), None);
+    assert_eq!(noted("s3cmd-attrs").as_deref(), Some("uid:1/mode:2"));
+    assert_eq!(noted("tag").as_deref(), Some("x"));
 }
 
 #[test]

@@ -121,6 +121,9 @@ impl FileSystem {
         let known = node.remote.as_ref().and_then(|remote| remote.properties.clone());
         let mut properties = known.unwrap_or_default();
         metadata::write(&node.attributes, &mut properties);
+        if node.content.changed {
+            metadata::forget_hashes(&mut properties);
+        }
         let write_id = format!("{}-{id}-{}", self.owner, node.version);
         properties.user.insert(WRITE_ID.into(), write_id);
         let own = node.remote.as_ref().map(|remote| remote.etag.clone());
