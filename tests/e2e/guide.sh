@@ -399,8 +399,9 @@ buckets)
     # As `aws configure` leaves them.
     printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" >"$WORK/user/.aws/credentials"
     printf '[default]\nregion = %s\n' "$AWS_REGION" >"$WORK/user/.aws/config"
-    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION
-    export HOME=$WORK/user
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION HOME
+    # mount(8) does not pass HOME on.
+    sed -i "s|^\(root:.*\):/root:|\1:$WORK/user:|" /etc/passwd
     section "Set up"
     python3 "$SUPPORT/acknowledged.py" save /mnt/shop "$WORK/notes" &
     load=$!

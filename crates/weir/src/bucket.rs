@@ -265,7 +265,14 @@ impl Bucket {
 
     fn command(&self) -> Result<Command, BucketError> {
         let program = program().ok_or_else(|| BucketError::NoProgram(self.address.clone()))?;
-        Ok(Command::new(program))
+        let mut command = Command::new(program);
+        // mount(8) and service managers do not say where the credentials of AWS tools are: in the user's home.
+        if std::env::var_os("HOME").is_none()
+            && let Some(home) = std::env::home_dir()
+        {
+            command.env("HOME", home);
+        }
+        Ok(command)
     }
 
     /// Looks whether it can be used, and changes nothing for good: `weir-bucket check`.
