@@ -105,6 +105,11 @@ impl HomeNames {
         self.links.are_set()
     }
 
+    /// Whether a file can have two names: some FUSE file systems (buckets) have no hard links.
+    pub fn makes_links(&self) -> bool {
+        self.links.are_made()
+    }
+
     /// Whether names that differ in case alone are known to be different everywhere in SOURCE, whose root directory this
     /// is: tried by the name of Weir's own directory.
     pub fn tells_case(&self, root: BorrowedFd<'_>) -> bool {

@@ -222,12 +222,18 @@ impl FileSystem {
     }
 
     /// link(2) to an inode the kernel knows.
+    ///
+    /// # Errors
+    /// EPERM where home has no hard links: one in the log would keep all that follows it from going home.
     pub(crate) fn make_link(
         self: &Arc<Self>,
         node: NodeId,
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
         let inode = self.inode(node)?;
+        if !self.home.makes_links() {
+            return Err(Errno::EPERM);
+        }
         self.know_a_name(&inode);
         let is_nameless = inode.is_nameless();
         // What was made without a name is known to home alone.
