@@ -181,11 +181,12 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
         if signals.forever().next().is_some() {
             // What fails is said at the end, when it is tried again.
             let _ = flushing.sync_below(ROOT);
-            // Weir's daemon has files open here until it ends, and waits for this program: it does not wait for them.
             if unmounter.unmount().is_err() {
                 detach(&mountpoint);
-                let _ = detached.send(Ok(()));
             }
+            // Weir's daemon has files open here until it ends, and waits for this program: it does not wait for them. An ordinary
+            // user's unmount succeeds at once though they are open.
+            let _ = detached.send(Ok(()));
         }
     });
     let flushing = system.clone();
