@@ -21,7 +21,7 @@ pub struct Limits {
     pub part_min: u64,
     /// An uploaded part.
     pub part: u64,
-    /// The most that one copied part has.
+    /// The most that one copied part has, unless that makes too many parts.
     pub copy_max: u64,
     /// The most parts of one upload.
     pub parts_max: usize,
@@ -61,7 +61,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    fn bytes(&self) -> u64 {
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
@@ -132,7 +133,9 @@ pub fn plan(size: u64, base: u64, dirty: &RangeSet, limits: &Limits) -> Plan {
     if size <= limits.whole_max() {
         return Plan::Whole;
     }
-    let parts = compose(runs(size, base, dirty, limits.gap_min), limits);
+    // Copies of a very large file take at most half of the parts.
+    let copy_max = limits.copy_max.max(size.div_ceil(limits.parts_max as u64 / 2));
+    let parts = compose(runs(size, base, dirty, limits.gap_min), &Limits { copy_max, ..*limits });
     if parts.len() <= limits.parts_max {
         return Plan::Parts(parts);
     }
@@ -344,6 +347,28 @@ mod tests {
             .map(|segment| segment.bytes())
             .sum();
         assert!(uploaded < 16 << 20, "{uploaded} bytes");
+    }
+
+    /// What is uploaded for a change of 100 B in the middle of an object.
+    fn uploaded_for_a_small_change(size: u64) -> u64 {
+        const GIB: u64 = 1 << 30;
+        let limits = Limits::s3(8 << 20);
+        let dirty = RangeSet::of(size / 2..size / 2 + 100);
+        check(size, size, &dirty, &limits).expect("the parts are the file");
+        let Plan::Parts(parts) = plan(size, size, &dirty, &limits) else { panic!("it is large") };
+        let segments = parts.into_iter().flat_map(|part| match part {
+            Part::Plain(segment) => vec![segment],
+            Part::Composed(segments) => segments,
+        });
+        let (copied, uploaded): (Vec<_>, Vec<_>) = segments.partition(|segment| segment.copy);
+        assert!(copied.iter().all(|segment| segment.bytes() <= 5 * GIB));
+        uploaded.iter().map(Segment::bytes).sum()
+    }
+
+    #[test]
+    fn a_small_change_to_the_largest_object_moves_little() {
+        assert_eq!(uploaded_for_a_small_change(1 << 40), 100);
+        assert_eq!(uploaded_for_a_small_change(5 << 40), 100);
     }
 
     #[test]
