@@ -13,6 +13,7 @@
 //! | `data` | bytes and attributes read and written |
 //! | `fetch` | bytes of objects, read ahead |
 //! | `upload`, `transfer`, `conflict` | one node's way into the bucket |
+//! | `bodies` | how much of it is in memory |
 //! | `doubt` | what became of requests whose answers were lost |
 //! | `stream` | large new files, uploaded while they are written |
 //! | `flush` | when, and syncs |
@@ -21,6 +22,7 @@
 //! Locks, in this order: `moving` (shared by all that changes objects, exclusive for the move of a directory),
 //! then `removing`, then the tree, then the state file's own. The bucket is never asked under the tree's lock.
 
+mod bodies;
 mod conflict;
 mod data;
 mod doubt;
@@ -55,6 +57,7 @@ use crate::metadata::{Attributes, Defaults, Time};
 use crate::plan::Limits;
 use crate::state_file::{Change, Position, StateFile};
 use crate::store::{Metered, Store};
+use bodies::Bodies;
 use fetch::Fetched;
 use tree::{Node, Tree};
 
@@ -223,32 +226,6 @@ impl FileSystem {
     /// The store.
     fn store(&self) -> &dyn Store {
         &*self.store
-    }
-}
-
-/// Bounds how many bodies of requests are in memory.
-struct Bodies {
-    free: Mutex<usize>,
-    freed: Condvar,
-}
-
-impl Bodies {
-    fn new(most: usize) -> Bodies {
-        Bodies { free: Mutex::new(most), freed: Condvar::new() }
-    }
-
-    /// Waits for room, and has it while `work` is done.
-    fn with<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-        *free -= 1;
-        drop(free);
-        let result = work();
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.freed.notify_one();
-        result
     }
 }
 

@@ -98,7 +98,7 @@ impl FileSystem {
             removing: Mutex::new(()),
             state,
             fetched: Default::default(),
-            bodies: super::Bodies::new(settings.parallel),
+            bodies: super::Bodies::new(settings.limits.part, settings.parallel),
             // Two runs never use one key: a copy of the first might still be read in the second.
             temporary: AtomicU64::new(first_temporary.seconds as u64 * 1_000_000),
             conflicts: AtomicU64::new(0),

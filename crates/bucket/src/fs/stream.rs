@@ -128,7 +128,7 @@ impl FileSystem {
             }
         };
         let part = self.settings.limits.part;
-        let etag = self.bodies.with(|| {
+        let etag = self.bodies.with(part, || {
             let mut bytes = vec![0; part as usize];
             read_spool(&due.spool, &mut bytes, due.part * part)?;
             Ok::<_, super::Error>(self.store().upload_part(

@@ -46,7 +46,7 @@ impl FileSystem {
                 }
                 _ => match plan(job.size, job.base_bytes, &job.dirty, &self.settings.limits) {
                     Plan::Whole => {
-                        self.bodies.with(|| self.put(job, self.bytes(job, 0..job.size)?))
+                        self.bodies.with(job.size, || self.put(job, self.bytes(job, 0..job.size)?))
                     }
                     Plan::Parts(parts) => self.put_parts(job, &parts),
                 },
@@ -146,7 +146,7 @@ impl FileSystem {
             Some((base, etag, _)) if segment.copy => {
                 Ok(self.store().copy_part(key, upload, number, base, etag, range)?)
             }
-            _ => self.bodies.with(|| {
+            _ => self.bodies.with(segment.bytes(), || {
                 let bytes = self.bytes(job, range)?;
                 Ok(self.store().upload_part(key, upload, number, bytes)?)
             }),
