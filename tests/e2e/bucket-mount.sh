@@ -12,13 +12,9 @@ source "${REPO:?}/tests/e2e/lib.sh"
 source "$SUPPORT/store.sh"
 
 need_root
-need_command fusermount3 git sqlite3
+need_command git sqlite3
 case=$1
 weir_only
-# Weir looks for it beside itself, or on PATH.
-[ -x "${WEIR_BUCKET:?}" ] || fail "$WEIR_BUCKET is not built: run 'make checked'"
-PATH=${WEIR_BUCKET%/*}:$PATH
-SOURCE=s3://bucket/pre
 
 # The objects, without what Weir and weir-bucket note for themselves.
 expect_objects() {
@@ -39,9 +35,6 @@ seen() {
     (cd "$1" && find . -printf '%p %y %m %s ' \( -type f -printf '%T+\n' -o -printf '\n' \) -name .weir -prune | LC_ALL=C sort)
     contents "$1"
 }
-
-# no_bucket: the program that serves the bucket has ended.
-no_bucket() { ! pgrep -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT" >/dev/null; }
 
 # Requests are shown, and that nothing is pending; the program tells them once a second.
 is_counted() {
@@ -105,6 +98,10 @@ case $case in
         [ ! -e "$OBJECTS/bucket/pre/d" ] || fail "the former objects are there"
         ln -s moved/file "$MNT/link"
         echo late >"$MNT/late"
+        step "what a bucket has not is refused at once"
+        expect_failure "not permitted" ln "$MNT/late" "$MNT/hard"
+        expect_failure "not permitted" mkfifo "$MNT/fifo"
+        expect_failure "not supported" python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.name", b"value")' "$MNT/late"
         before=$(hash_of_tree "$MNT")
         step "weir umount"
         umount_weir "$MNT"

@@ -13,10 +13,9 @@ source "${REPO:?}/tests/e2e/lib.sh"
 source "$SUPPORT/store.sh"
 
 need_root
-need_command fusermount3 python3 git sqlite3 tar
+need_command git sqlite3 tar
 case=$1
-BUCKET=${WEIR_BUCKET:?}
-[ -x "$BUCKET" ] || fail "$BUCKET is not built: run 'make checked'"
+BUCKET=$WEIR_BUCKET
 LOG=$WORK/bucket.log
 
 # serve [OPTION...]: mounts s3://bucket/pre on MNT with the state directory STATE; BUCKET_PID is the program.

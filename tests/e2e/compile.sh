@@ -2,7 +2,8 @@
 # Unpacks and compiles zstd inside a mount; the program must be the one that a plain directory gives.
 # lane
 # sync
-# all: lane-compile behind-compile sync-compile
+# bucket
+# all: lane-compile behind-compile sync-compile bucket-compile
 # seconds: 60
 # homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -38,6 +39,7 @@ expect_equal "the program through the mount" "$(hash_of "$MNT/sources/zstd-sys/z
     "$(hash_of "$WORK/plain/sources/zstd-sys/zstd/pack")"
 umount_weir "$MNT"
 drop_caches
+see_home
 expect_same_tree "the tree on SOURCE" "$SRC" "$WORK/plain"
 make -s -q -C "$SRC/sources/zstd-sys/zstd" pack || fail "make finds something to do on SOURCE: times have moved"
 counts "$(find "$SRC" -name '*.o' | wc -l) objects, $(find "$SRC" -type f | wc -l) files, the same program"

@@ -40,7 +40,8 @@ under_lane() {
     for name in "$@"; do eval "$name() { \"\$WEIR\" run -- $name \"\$@\"; }"; done
 }
 
-# In a run called xfs-NAME or sshfs-NAME, SOURCE is on that file system. It is called when all functions are there.
+# In a run called xfs-NAME or sshfs-NAME, SOURCE is on that file system. In one called bucket-NAME it is a bucket, and SRC has
+# the objects as plain files. It is called when all functions are there.
 make_home() {
     case ${UNDER:-} in
         xfs)
@@ -61,12 +62,35 @@ make_home() {
             if [[ $(sshfs --help 2>&1) = *no_contain_symlinks* ]]; then options+=,no_contain_symlinks; fi
             sshfs "nobody@nowhere:$WORK/remote" "$SRC" -o "ssh_command=$WORK/ssh" -o "$options"
             ;;
+        bucket)
+            weir_only
+            source "$SUPPORT/store.sh"
+            start_store
+            SRC=$OBJECTS/bucket/pre
+            ;;
     esac
+}
+
+# see_home: in a run called bucket-NAME, SRC is from here on the bucket as weir-bucket shows it elsewhere, with owners, modes and times.
+see_home() {
+    [ "${UNDER:-}" = bucket ] || return 0
+    SRC=$WORK/seen
+    mkdir "$SRC"
+    "$WEIR_BUCKET" mount "$SOURCE" "$SRC" --state "$WORK/seen-state" --endpoint "$ENDPOINT" --allow-other >"$WORK/seen-ready" &
+    SEEN_BY=$!
+    soon filled "$WORK/seen-ready" || fail "the bucket cannot be mounted elsewhere"
 }
 
 leave_home() {
     case ${UNDER:-} in
         xfs | sshfs) umount "$SRC" 2>/dev/null || umount -l "$SRC" ;;
+        bucket)
+            if [ -n "${SEEN_BY:-}" ]; then
+                umount "$SRC"
+                wait "$SEEN_BY"
+            fi
+            [ -z "${STORE_PID:-}" ] || stop_store
+            ;;
     esac
 }
 
@@ -180,6 +204,10 @@ mount_weir() {
     [ -x "$WEIR" ] || fail "$WEIR is not built: run 'make checked'"
     # In a run called sync-NAME names wait for SOURCE.
     [ "${UNDER:-}" != sync ] || set -- --names sync "$@"
+    if [ "${UNDER:-}" = bucket ] && [ "$source" = "$SRC" ]; then
+        source=$SOURCE
+        set -- --endpoint "$ENDPOINT" "$@"
+    fi
     weir mount "$source" "$mountpoint" --log-file "$DAEMON_LOG" "$@"
     is_mounted "$mountpoint" || fail "weir mount returned, and $mountpoint is not a mount"
 }
@@ -221,6 +249,7 @@ umount_weir() {
     fi
     weir umount "$1" || fail "weir umount said $?"
     if is_mounted "$1"; then fail "$1 is still a mount after weir umount"; fi
+    [ "${UNDER:-}" != bucket ] || soon no_bucket || fail "weir-bucket goes on after weir umount"
 }
 
 # status MOUNTPOINT FIELD...: the named numbers of `weir status --json`, on one line.

@@ -3,6 +3,7 @@
 # Both are on a small ext4 of their own, or on the file system that the run is named after.
 # lane
 # sync
+# bucket
 # Not on sshfs: its server follows the symbolic links of the suite into the mount, and waits for itself.
 # homes: xfs
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -22,6 +23,8 @@ esac
 mkdir "$WORK/disk/source" "$WORK/disk/plain" "$WORK/other"
 mount -t tmpfs -o size=64M none "$WORK/other"
 chmod 755 "$WORK/disk/source" "$WORK/disk/plain"
+home=$WORK/disk/source
+if [ "${UNDER:-}" = bucket ]; then home=$SRC; fi
 users=$(python3 -c 'import grp, pwd
 print(", ".join(f"[\"{n}\", \"{grp.getgrgid(pwd.getpwnam(n).pw_gid).gr_name}\"]" for n in ("nobody", "daemon")))')
 
@@ -50,9 +53,27 @@ suite() {
 }
 
 suite "$WORK/disk/plain" plain
-mount_weir "$WORK/disk/source" "$MNT" --allow-other
+mount_weir "$home" "$MNT" --allow-other
 suite "$MNT" mount
 umount_weir "$MNT"
+
+# What a bucket has not, as expressions for the names of tests.
+unkept=()
+least=300
+if [ "${UNDER:-}" = bucket ]; then
+    least=200
+    unkept=(
+        # Devices, FIFOs and sockets.
+        '::(block|char|fifo|socket)$' '^mkfifo::' '^mknod::' '^open::fifo_'
+        # Hard links.
+        '^link::' '^rename::(preserve_metadata|to_multiply_linked)::regular$'
+        '^unlink::(unchanged_ctime_failed|update_ctime_success)::regular$'
+    )
+fi
+for expression in "${unkept[@]}"; do
+    grep -qE "$expression" "$WORK/mount.failed" || fail "a bucket has it now: $expression"
+    sed -i -E "\\#$expression#d" "$WORK/mount.failed" "$WORK/plain.passed"
+done
 
 worse=$(comm -23 "$WORK/mount.failed" "$WORK/plain.failed")
 # libc knows the largest number of links by the file system's type, and not for FUSE.
@@ -64,6 +85,6 @@ if [ -n "$worse" ]; then
 fi
 [ -z "$missing" ] || fail "not run through the mount: $missing"
 passed=$(wc -l <"$WORK/mount.passed")
-[ "$passed" -ge 300 ] || fail "only $passed tests passed"
+[ "$passed" -ge "$least" ] || fail "only $passed tests passed"
 counts "$passed passed, $(wc -l <"$WORK/mount.failed") failed as underneath"
 umount "$WORK/other" "$WORK/disk"

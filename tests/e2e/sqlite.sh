@@ -4,6 +4,7 @@
 # cases: wal delete
 # lane
 # sync: delete
+# bucket
 # homes: xfs sshfs
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -1,9 +1,13 @@
 # shellcheck shell=bash
-# An S3 server that keeps objects as plain files below OBJECTS, with the bucket "bucket" and the prefix "pre". It is sourced
-# after lib.sh. ENDPOINT is its address; the environment has its credentials.
+# An S3 server that keeps objects as plain files below OBJECTS, with the bucket "bucket" and the prefix "pre": SOURCE is that.
+# It is sourced after lib.sh. ENDPOINT is the server's address; the environment has its credentials.
 
 need_tool versitygw
-need_command python3
+need_command fusermount3 python3
+[ -x "${WEIR_BUCKET:?}" ] || fail "$WEIR_BUCKET is not built: run 'make checked'"
+# Weir looks for it beside itself, or on PATH.
+PATH=${WEIR_BUCKET%/*}:$PATH
+SOURCE=s3://bucket/pre
 OBJECTS=$WORK/objects
 export AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_REGION=us-east-1
 export AWS_EC2_METADATA_DISABLED=true NO_PROXY=127.0.0.1 no_proxy=127.0.0.1
@@ -23,6 +27,9 @@ start_store() {
     STORE_PID=$!
     soon answers "$port" || { cat "$WORK/store.log"; fail "the store does not answer"; }
 }
+
+# no_bucket: the program that serves the bucket has ended.
+no_bucket() { ! pgrep -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT" >/dev/null; }
 
 stop_store() {
     kill "$STORE_PID"
