@@ -3,7 +3,8 @@
 //! Clocks are not compared. Whoever finds another's lease watches it for as long as it is valid; if it is not renewed
 //! meanwhile, it is taken over. A lease of the same state directory is taken over at once: the directory is locked, so
 //! its program is gone. Who could not renew for as long as the lease is valid changes nothing any more, until a
-//! renewal shows that nobody took it.
+//! renewal shows that nobody took it. That the time is over is looked up before each change ([`Metered::is_fenced`]): the renewal
+//! itself may be waiting for an answer.
 //!
 //! A store that ignores the conditions cannot keep two writers apart: it is found out when the lease is taken.
 
@@ -21,6 +22,8 @@ use crate::store::{Condition, Metered, Store, StoreError};
 pub const KEY: &str = ".weir-lease";
 /// How long a lease is valid that is not renewed.
 pub const VALID: Duration = Duration::from_secs(30);
+/// How often a renewal is begun anew at once.
+const RENEWALS_MAX: u32 = 4;
 
 /// What the object says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,6 +69,8 @@ pub struct Lease {
     key: String,
     holder: Holder,
     etag: String,
+    /// It is valid from then on.
+    since: Instant,
 }
 
 fn body(holder: &Holder) -> Vec<u8> {
@@ -91,6 +96,7 @@ impl Lease {
                 renewed: u64::from(std::process::id()) << 32,
             },
             etag: String::new(),
+            since: Instant::now(),
         };
         let begun = Instant::now();
         let mut watched: Option<(String, Instant)> = None;
@@ -156,7 +162,9 @@ impl Lease {
     /// Writes the lease.
     fn put(&mut self, store: &dyn Store, condition: &Condition) -> Result<(), StoreError> {
         self.holder.renewed += 1;
+        let begun = Instant::now();
         self.etag = store.put(&self.key, body(&self.holder), &Properties::default(), condition)?;
+        self.since = begun;
         Ok(())
     }
 
@@ -182,22 +190,26 @@ impl Lease {
         Ok(Some((head.etag, serde_json::from_slice(&bytes).unwrap_or(unreadable))))
     }
 
-    /// Renews it. An answer that was lost is told from another's lease by what the object says.
+    /// Renews it. An answer that was lost is told from another's lease by what the object says; whoever watches the lease has
+    /// counted since that renewal, or an earlier one, so it is renewed once more.
     pub fn renew(&mut self, store: &dyn Store) -> Result<(), StoreError> {
-        let etag = Condition::Etag(self.etag.clone());
-        match self.put(store, &etag) {
-            Err(StoreError::Changed(_)) => match self.look(store)? {
+        for _ in 0..RENEWALS_MAX {
+            let etag = Condition::Etag(self.etag.clone());
+            match self.put(store, &etag) {
+                Err(StoreError::Changed(_)) => {}
+                Err(StoreError::NotFound(_)) => return Err(StoreError::Fenced),
+                other => return other,
+            }
+            match self.look(store)? {
                 Some((etag, other))
                     if other.owner == self.holder.owner && other.pid == self.holder.pid =>
                 {
                     self.etag = etag;
-                    Ok(())
                 }
-                _ => Err(StoreError::Fenced),
-            },
-            Err(StoreError::NotFound(_)) => Err(StoreError::Fenced),
-            other => other,
+                _ => return Err(StoreError::Fenced),
+            }
         }
+        Err(StoreError::Failed(format!("the store refuses each renewal of {}", self.key)))
     }
 
     /// Gives it back. `store` is not asked if the lease was lost.
@@ -219,26 +231,25 @@ impl Renewal {
     pub fn start(mut lease: Lease, store: Arc<Metered>, valid: Duration) -> Renewal {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, metered) = (stop.clone(), store.clone());
+        metered.valid_until(lease.since + valid);
         let thread = std::thread::spawn(move || {
-            let mut renewed = Instant::now();
-            let mut next = renewed + valid / 3;
+            let mut next = lease.since + valid / 3;
+            let mut is_said = false;
             while !stopped.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(100));
                 if Instant::now() >= next {
-                    let begun = Instant::now();
                     match lease.renew(metered.unfenced()) {
                         Ok(()) => {
-                            if metered.is_fenced() {
+                            metered.valid_until(lease.since + valid);
+                            if std::mem::take(&mut is_said) {
                                 eprintln!(
                                     "weir-bucket: the lease is renewed, nobody else took it: it goes on"
                                 );
                             }
-                            metered.fence(false);
-                            renewed = begun;
-                            next = renewed + valid / 3;
+                            next = lease.since + valid / 3;
                         }
                         Err(StoreError::Fenced) => {
-                            metered.fence(true);
+                            metered.fence();
                             eprintln!(
                                 "weir-bucket: another writer took the prefix over: nothing is changed any more, and all \
                                  changes fail with EIO. End the other, unmount, and mount again"
@@ -251,8 +262,7 @@ impl Renewal {
                         }
                     }
                 }
-                if renewed.elapsed() >= valid && !metered.is_fenced() {
-                    metered.fence(true);
+                if metered.is_fenced() && !std::mem::replace(&mut is_said, true) {
                     eprintln!(
                         "weir-bucket: the lease has expired, since the store does not answer: changes fail with EIO \
                          until it is renewed"
@@ -307,7 +317,24 @@ mod tests {
         let mut first = true;
         store.fail(move |_, _| std::mem::take(&mut first).then_some(crate::store::Failure::After));
         assert!(lease.renew(&store).is_err());
+        let before = store.objects();
         lease.renew(&store).unwrap();
+        // Others count from this renewal, not from the one whose answer was lost.
+        assert_ne!(store.objects(), before);
+    }
+
+    #[test]
+    fn a_renewal_that_waits_fences() {
+        let memory = Arc::new(Memory::new(1));
+        let store: Arc<dyn Store> = memory.clone();
+        let metered = Arc::new(Metered::new(store.clone(), None));
+        let lease = Lease::take(&*store, "", "one", SHORT).unwrap();
+        memory.fail(move |_, _| Some(crate::store::Failure::Late(3 * SHORT)));
+        let renewal = Renewal::start(lease, metered.clone(), SHORT);
+        std::thread::sleep(SHORT + SHORT / 2);
+        assert!(metered.is_fenced());
+        memory.fail(|_, _| None);
+        renewal.end();
     }
 
     #[test]

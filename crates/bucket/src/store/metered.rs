@@ -83,8 +83,10 @@ impl Counts {
 pub struct Metered {
     store: Arc<dyn Store>,
     counts: Counts,
-    /// Set when the lease is lost.
+    /// Another writer has the lease.
     fenced: AtomicBool,
+    /// When the lease that is held ends, if it is not renewed until then.
+    lease_end: Mutex<Option<Instant>>,
     /// The least time between requests, and when the next may be made.
     interval: Duration,
     next: Mutex<Instant>,
@@ -97,6 +99,7 @@ impl Metered {
             store,
             counts: Counts::default(),
             fenced: AtomicBool::new(false),
+            lease_end: Mutex::new(None),
             interval: rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate.max(1)),
             next: Mutex::new(Instant::now()),
         }
@@ -107,14 +110,20 @@ impl Metered {
         &self.counts
     }
 
-    /// Whether changes are refused from now on.
-    pub fn fence(&self, lost: bool) {
-        self.fenced.store(lost, Relaxed);
+    /// Another writer has the lease: changes are refused from now on.
+    pub fn fence(&self) {
+        self.fenced.store(true, Relaxed);
     }
 
-    /// Whether the lease is lost.
+    /// The lease is valid until then. After that changes are refused, whatever its renewal is waiting for.
+    pub fn valid_until(&self, end: Instant) {
+        *self.lease_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+    }
+
+    /// Whether the lease is lost, or has run out.
     pub fn is_fenced(&self) -> bool {
-        self.fenced.load(Relaxed)
+        let end = *self.lease_end.lock().unwrap_or_else(PoisonError::into_inner);
+        self.fenced.load(Relaxed) || end.is_some_and(|end| Instant::now() >= end)
     }
 
     /// Waits for its turn and counts.
