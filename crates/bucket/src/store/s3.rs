@@ -11,7 +11,9 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
+use aws_sdk_s3::config::{
+    RequestChecksumCalculation, ResponseChecksumValidation, StalledStreamProtectionConfig,
+};
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::{ByteStream, DateTime};
 use aws_sdk_s3::types::{
@@ -42,6 +44,18 @@ pub struct Connection {
     pub path_style: bool,
 }
 
+/// How often a request is made, and the pauses between.
+const ATTEMPTS: u32 = 6;
+const RETRY_FIRST: Duration = Duration::from_millis(200);
+const RETRY_LAST: Duration = Duration::from_secs(5);
+/// How long an answer may take; that of a request for which the store copies an object, before it answers.
+const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER_OF_COPY: Duration = Duration::from_secs(600);
+/// A connection on which nothing moves for so long is given up.
+const STALLED: Duration = Duration::from_secs(30);
+/// A network is not too slow if it takes this many bytes a second of each of the requests that are under way.
+const BYTES_A_SECOND_MIN: u64 = 8 << 10;
+
 /// A bucket.
 pub struct S3 {
     client: Client,
@@ -71,15 +85,17 @@ impl S3 {
         });
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(Duration::from_secs(5))
-            .read_timeout(Duration::from_secs(60))
+            .read_timeout(ANSWER)
             .build();
+        let stalled = StalledStreamProtectionConfig::enabled().grace_period(STALLED).build();
         let retries = RetryConfig::standard()
-            .with_max_attempts(6)
-            .with_initial_backoff(Duration::from_millis(200))
-            .with_max_backoff(Duration::from_secs(5));
+            .with_max_attempts(ATTEMPTS)
+            .with_initial_backoff(RETRY_FIRST)
+            .with_max_backoff(RETRY_LAST);
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .http_client(http)
             .timeout_config(timeouts)
+            .stalled_stream_protection(stalled)
             .retry_config(retries);
         if let Some(profile) = &connection.profile {
             loader = loader.profile_name(profile);
@@ -121,6 +137,19 @@ impl S3 {
         };
         explain(&self.bucket, key, doing, status, &code, &said)
     }
+}
+
+/// Gives a request this time.
+fn within(time: Duration) -> aws_sdk_s3::config::Builder {
+    let times = TimeoutConfig::builder().read_timeout(time).build();
+    aws_sdk_s3::config::Builder::new().timeout_config(times)
+}
+
+/// The time of a request with a body: the SDK counts from before the body is sent. There are few different times, since each has its
+/// own connections.
+fn time_of_body(body: &[u8]) -> Duration {
+    let bytes = if body.len() < 1 << 20 { 0 } else { body.len().next_power_of_two() as u64 };
+    ANSWER + Duration::from_secs(bytes / BYTES_A_SECOND_MIN)
 }
 
 /// Decides what a failed request means from the status and the code of the answer, if there was one.
@@ -312,7 +341,9 @@ impl Store for S3 {
     ) -> Result<String> {
         let request = self.client.put_object().bucket(&self.bucket).key(key);
         let request = with_condition!(with_properties!(request, properties), condition);
-        let answer = self.runtime.block_on(request.body(ByteStream::from(body)).send());
+        let time = within(time_of_body(&body));
+        let request = request.body(ByteStream::from(body)).customize().config_override(time);
+        let answer = self.runtime.block_on(request.send());
         let answer = answer.map_err(|error| self.error(key, "write", error))?;
         Ok(etag_of(answer.e_tag()))
     }
@@ -330,6 +361,7 @@ impl Store for S3 {
             request = with_properties!(request, properties)
                 .metadata_directive(MetadataDirective::Replace);
         }
+        let request = request.customize().config_override(within(ANSWER_OF_COPY));
         let answer = self.runtime.block_on(request.send());
         let answer = answer.map_err(|error| self.error(from, "copy", error))?;
         Ok(etag_of(answer.copy_object_result().and_then(|result| result.e_tag())))
@@ -376,7 +408,9 @@ impl Store for S3 {
 
     fn upload_part(&self, key: &str, upload: &str, number: i32, body: Vec<u8>) -> Result<String> {
         let request = self.client.upload_part().bucket(&self.bucket).key(key);
+        let time = within(time_of_body(&body));
         let request = request.upload_id(upload).part_number(number).body(ByteStream::from(body));
+        let request = request.customize().config_override(time);
         let answer = self.runtime.block_on(request.send());
         let answer = answer.map_err(|error| self.error(key, "upload a part of", error))?;
         Ok(etag_of(answer.e_tag()))
@@ -397,7 +431,9 @@ impl Store for S3 {
             .part_number(number)
             .copy_source(self.source(from))
             .copy_source_range(range_of(&range))
-            .copy_source_if_match(etag);
+            .copy_source_if_match(etag)
+            .customize()
+            .config_override(within(ANSWER_OF_COPY));
         let answer = self.runtime.block_on(request.send());
         let answer = answer.map_err(|error| self.error(key, "copy a part of", error))?;
         Ok(etag_of(answer.copy_part_result().and_then(|result| result.e_tag())))
@@ -416,6 +452,7 @@ impl Store for S3 {
         let parts = CompletedMultipartUpload::builder().set_parts(Some(parts.collect())).build();
         let request = self.client.complete_multipart_upload().bucket(&self.bucket).key(key);
         let request = with_condition!(request.upload_id(upload).multipart_upload(parts), condition);
+        let request = request.customize().config_override(within(ANSWER_OF_COPY));
         let answer = self.runtime.block_on(request.send());
         let answer = answer.map_err(|error| self.error(key, "complete the upload of", error))?;
         Ok(etag_of(answer.e_tag()))
