@@ -210,7 +210,7 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
         Err(error) => {
             let pending = system.happened().pending_nodes;
             eprintln!(
-                "weir-bucket: {pending} files or directories are not in the bucket: {error}. Their names are kept in {}: \
+                "weir-bucket: {pending} files or directories are not in the bucket: {error}. They are kept in {}: \
                  mount again to bring them there",
                 mount.state.display()
             );

@@ -99,10 +99,20 @@ impl FileSystem {
         tree.dirty.iter().copied().filter(is_due).collect()
     }
 
-    /// Brings everything into the bucket and ends the flusher.
+    /// Brings everything into the bucket and ends the flusher. What the bucket does not take is kept here, also what nobody
+    /// synced.
     pub fn stop(&self) -> Result<()> {
         let result = self.sync_below(ROOT);
         self.stopping.store(true, Relaxed);
+        if result.is_err() {
+            let pending: Vec<u64> = self.tree().dirty.iter().copied().collect();
+            for id in pending {
+                if let Err(error) = self.keep_content(id) {
+                    let key = self.key(&self.tree(), id);
+                    say(&format!("the content of {key} is lost: it cannot be kept here: {error}"));
+                }
+            }
+        }
         result
     }
 }

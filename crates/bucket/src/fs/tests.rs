@@ -719,3 +719,17 @@ fn nothing_is_changed_without_the_lease() {
     system.sync_file(id).unwrap();
     assert_eq!(memory.objects()["pre/f"], b"content");
 }
+
+#[test]
+fn what_the_bucket_does_not_take_at_the_end_is_kept() {
+    let (memory, state, system) = fixture();
+    let id = file(&system, "f");
+    system.write(id, 0, b"nobody synced it").unwrap();
+    memory.fail(|_, _| Some(Failure::Before));
+    assert!(system.stop().is_err());
+    drop(system);
+    memory.fail(|_, _| None);
+    let system = open(&memory, state.path(), Duration::from_secs(1000));
+    system.stop().unwrap();
+    assert_eq!(memory.objects()["pre/f"], b"nobody synced it");
+}
