@@ -7,6 +7,10 @@
 //! a write that nobody was told is durable, unless a good line after it says that the file was durable beyond it: then
 //! the medium lost something, and the file is refused.
 //!
+//! **A full disk.** What is to be done in the bucket is noted before, and its end after. An end that found no room would leave
+//! a beginning, and the next start would act on it, whatever happened since. So a line is refused unless there is room for
+//! [`RESERVE`] bytes after it, which the file has already: [`StateFile::append_end`] may use them.
+//!
 //! Owns the file, the order of its lines and their durability (one fdatasync answers all that wait). Does not own what
 //! they mean. When most of it is superseded, it is written anew beside and renamed over.
 
@@ -15,6 +19,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::metadata::Attributes;
@@ -159,6 +165,8 @@ struct Written {
     /// Length of the present file, and what was in former ones.
     length: u64,
     former: u64,
+    /// The file has room up to this length.
+    room: u64,
     durable: Position,
     syncing: bool,
     failed: bool,
@@ -173,6 +181,8 @@ pub struct StateFile {
 }
 
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
+/// Room for the ends of what was begun.
+const RESERVE: u64 = 128 << 10;
 
 impl StateFile {
     /// Opens or makes the state file of a directory, and reads it.
@@ -193,6 +203,7 @@ impl StateFile {
             file: file.into(),
             length: good,
             former: 0,
+            room: 0,
             durable: good,
             syncing: false,
             failed: false,
@@ -208,12 +219,25 @@ impl StateFile {
 
     /// Appends a batch. Its order among others is that of the calls; it is durable after [`StateFile::durable`].
     pub fn append(&self, batch: &[Change]) -> io::Result<Position> {
+        self.append_with(batch, RESERVE)
+    }
+
+    /// Appends a batch that says what became of something begun before. There is room for it.
+    pub fn append_end(&self, batch: &[Change]) -> io::Result<Position> {
+        self.append_with(batch, 0)
+    }
+
+    fn append_with(&self, batch: &[Change], reserve: u64) -> io::Result<Position> {
         let mut written = self.written();
         if written.failed {
             return Err(io::Error::other("the state file failed before"));
         }
         let durable = written.durable.saturating_sub(written.former);
         let line = line_of(durable, batch);
+        if reserve > 0 {
+            let end = written.length + line.len() as u64;
+            written.room = have_room(&written.file, written.room, end + reserve)?;
+        }
         if let Err(error) = (&*written.file).write_all(line.as_bytes()) {
             // Part of a line may be there; it must stay the last.
             written.failed = written.file.set_len(written.length).is_err();
@@ -284,13 +308,26 @@ impl StateFile {
         for batch in live.chunks(64) {
             text.push_str(&line_of(0, batch));
         }
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        let mut file = options.open(&beside)?;
-        file.set_len(0)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, &self.path)?;
+        let write = || {
+            let mut options = OpenOptions::new();
+            options.read(true).append(true).create(true);
+            let mut file = options.open(&beside)?;
+            file.set_len(0)?;
+            file.write_all(text.as_bytes())?;
+            let room = have_room(&file, 0, text.len() as u64 + RESERVE)?;
+            file.sync_all()?;
+            std::fs::rename(&beside, &self.path)?;
+            Ok((file, room))
+        };
+        let (file, room) = match write() {
+            Ok(made) => made,
+            Err(error) => {
+                // It must not take room away.
+                let _ = std::fs::remove_file(&beside);
+                written.compact_at = written.length + COMPACT_BYTES_MIN;
+                return Err(error);
+            }
+        };
         if let Some(directory) = self.path.parent() {
             sync_directory(directory)?;
         }
@@ -299,9 +336,23 @@ impl StateFile {
         written.former -= written.length.min(written.former);
         written.durable = written.former + written.length;
         written.file = file.into();
+        written.room = room;
         written.compact_at = COMPACT_BYTES_MIN.max(written.length * 2);
         self.synced.notify_all();
         Ok(())
+    }
+}
+
+/// Gives a file room up to a length, beyond its end, and some more; how far it has room. Where file systems cannot do that,
+/// what there is has to do.
+fn have_room(file: &File, room: u64, wanted: u64) -> io::Result<u64> {
+    if room >= wanted {
+        return Ok(room);
+    }
+    let give = |length| fallocate(file, FallocateFlags::KEEP_SIZE, 0, length).map(|()| length);
+    match give(wanted + RESERVE).or_else(|_| give(wanted)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(u64::MAX),
+        given => Ok(given?),
     }
 }
 

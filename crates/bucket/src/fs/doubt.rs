@@ -109,7 +109,7 @@ impl FileSystem {
                 node.remote = None;
                 node.attributes_dirty = true;
                 tree.touch(id);
-                Some(self.record(&mut tree, id)?)
+                Some(self.record_end(&mut tree, id, Vec::new())?)
             }
             (Asked::Replacement(wanted), Some(head))
                 if identity(&head.properties) == Some(wanted) =>
@@ -181,7 +181,7 @@ impl FileSystem {
         if !node.recorded {
             return Ok(());
         }
-        let position = self.record(&mut tree, id)?;
+        let position = self.record_end(&mut tree, id, Vec::new())?;
         drop(tree);
         Ok(self.state.durable(position)?)
     }

@@ -184,19 +184,27 @@ impl FileSystem {
 
     /// Notes in the state file how a node is now; durable up to the position that it returns.
     fn record(&self, tree: &mut Tree, id: u64) -> Result<Position> {
-        self.record_with(tree, id, Vec::new())
+        let batch = self.batch_of(tree, id, Vec::new());
+        let position = self.state.append(&batch)?;
+        self.node(tree, id)?.recorded = true;
+        Ok(position)
     }
 
-    /// The same, in one batch with other changes.
-    fn record_with(&self, tree: &mut Tree, id: u64, mut batch: Vec<Change>) -> Result<Position> {
+    /// The same after something was done in the bucket, in one batch with other changes.
+    fn record_end(&self, tree: &mut Tree, id: u64, batch: Vec<Change>) -> Result<Position> {
+        let batch = self.batch_of(tree, id, batch);
+        let position = self.state.append_end(&batch)?;
+        self.node(tree, id)?.recorded = true;
+        Ok(position)
+    }
+
+    fn batch_of(&self, tree: &mut Tree, id: u64, mut batch: Vec<Change>) -> Vec<Change> {
         if tree.next > tree.reserved {
             tree.reserved = tree.next + 1000;
             batch.push(Change::Numbers(tree.reserved));
         }
         batch.push(Change::Pending(tree.pending(id)));
-        let position = self.state.append(&batch)?;
-        self.node(tree, id)?.recorded = true;
-        Ok(position)
+        batch
     }
 
     /// What happened until now.

@@ -270,7 +270,7 @@ impl FileSystem {
             None => {}
         }
         batch.extend(self.ended_move(&mut tree, number));
-        let position = self.state.append(&batch)?;
+        let position = self.state.append_end(&batch)?;
         drop(tree);
         self.state.durable(position)?;
         Ok(unused)
@@ -304,9 +304,9 @@ impl FileSystem {
         self.place(tree, id, target, to, &mut batch);
         tree.touch(id);
         if tree.nodes[&id].recorded {
-            return self.record_with(tree, id, batch);
+            return self.record_end(tree, id, batch);
         }
-        Ok(self.state.append(&batch)?)
+        Ok(self.state.append_end(&batch)?)
     }
 
     /// Moves a node in the tree, into the place of another.
@@ -352,7 +352,8 @@ impl FileSystem {
         if etags.is_empty() {
             return Ok(());
         }
-        let position = self.state.append(&[Change::Copied { id: number, etags: etags.clone() }])?;
+        let copied = Change::Copied { id: number, etags: etags.clone() };
+        let position = self.state.append_end(&[copied])?;
         if let Some(begun) = tree.moves.get_mut(&number) {
             begun.copied = Some(etags);
         }
@@ -457,7 +458,7 @@ impl FileSystem {
         let below = tree.below(id);
         let recorded = below.iter().filter(|id| tree.nodes[id].recorded);
         batch.extend(recorded.map(|id| Change::Pending(tree.pending(*id))));
-        Ok(self.state.append(&batch)?)
+        Ok(self.state.append_end(&batch)?)
     }
 
     /// Copies objects to keys that begin otherwise; the old and the new ETags by the old keys.
@@ -506,9 +507,9 @@ impl FileSystem {
                 let node = self.node(&mut tree, id)?;
                 node.attributes_dirty = true;
                 tree.touch(id);
-                self.record_with(&mut tree, id, batch)?
+                self.record_end(&mut tree, id, batch)?
             }
-            None => self.state.append(&batch)?,
+            None => self.state.append_end(&batch)?,
         };
         drop(tree);
         Ok(self.state.durable(position)?)
@@ -546,7 +547,7 @@ impl FileSystem {
         let mut tree = self.tree();
         tree.leftovers.retain(|key| !leftovers.contains(key));
         let ended: Vec<Change> = leftovers.into_iter().map(Change::LeftoverEnded).collect();
-        let position = self.state.append(&ended)?;
+        let position = self.state.append_end(&ended)?;
         drop(tree);
         Ok(self.state.durable(position)?)
     }

@@ -151,7 +151,7 @@ impl FileSystem {
     pub(super) fn forget_name(&self, tree: &mut Tree, id: u64) -> Result<Position> {
         let recorded = self.node(tree, id)?.recorded;
         let position = match recorded {
-            true => self.state.append(&[Change::Settled(id)])?,
+            true => self.state.append_end(&[Change::Settled(id)])?,
             false => self.state.end(),
         };
         let node = self.node(tree, id)?;
@@ -289,7 +289,7 @@ impl FileSystem {
                 node.remote = None;
                 node.attributes_dirty = true;
                 tree.touch(id);
-                self.record(&mut tree, id).and(Err(Error::NotEmpty))
+                self.record_end(&mut tree, id, Vec::new()).and(Err(Error::NotEmpty))
             }
             Err(error) => Err(error),
         };

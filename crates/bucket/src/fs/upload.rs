@@ -189,7 +189,8 @@ impl FileSystem {
             node.kept = None;
             node.recorded
         });
-        let position = if stale { self.record(&mut tree, job.id).ok() } else { None };
+        let position =
+            if stale { self.record_end(&mut tree, job.id, Vec::new()).ok() } else { None };
         self.vacate(&mut tree, job.id);
         if let Some(node) = tree.nodes.get_mut(&job.id) {
             self.drop_spool_if_clean(job.id, node);
@@ -211,7 +212,7 @@ impl FileSystem {
         }
         if node.recorded && !node.attributes_dirty {
             // If this is lost, the next start finds the object and knows it by its write's identity.
-            if self.state.append(&[Change::Settled(id)]).is_ok() {
+            if self.state.append_end(&[Change::Settled(id)]).is_ok() {
                 node.recorded = false;
             }
             node.kept = None;
