@@ -64,7 +64,8 @@ fn conditions(store: &dyn Store, key: &str) -> Result<(), String> {
 fn parts(store: &dyn Store, key: &str) -> Result<(), String> {
     let large = store.put(key, vec![b'w'; PART], &Properties::default(), &Condition::None);
     let etag = large.map_err(|error| error.to_string())?;
-    let upload = store.begin(key, &Properties::default()).map_err(|error| error.to_string())?;
+    let begun = store.begin(key, &Properties::default()).map_err(|error| error.to_string())?;
+    let upload = begun.upload;
     let made = (|| {
         let first = store.copy_part(key, &upload, 1, key, &etag, 0..PART as u64)?;
         let second = store.upload_part(key, &upload, 2, b"eir".to_vec())?;

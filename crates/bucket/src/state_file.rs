@@ -90,6 +90,8 @@ pub enum Change {
     Leftover(String),
     /// It is removed.
     LeftoverEnded(String),
+    /// A multipart upload of this key below the prefix is about to be begun. Without an answer its identity is not known.
+    MultipartBegins(String),
     /// A multipart upload was begun: key below the prefix and identity.
     Multipart(String, String),
     /// It is completed or aborted.

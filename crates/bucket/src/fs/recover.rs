@@ -1,6 +1,6 @@
 //! The start: what the state file says is pending is so again, and what a crash cut is finished or undone.
 //!
-//! 1. Multipart uploads under way are given up. Temporary objects, and what moves left, are removed.
+//! 1. Multipart uploads under way are given up, also those whose beginning had no answer. Temporary objects, and what moves left, are removed.
 //! 2. Moves under way are finished; what is pending under the old keys is then pending under the new ones, for the copies.
 //! 3. Pending nodes are put into the tree. An object that has their changes already, as it says itself, is theirs.
 //! 4. Content is what the spool has durably as the state file says; otherwise the object's, or none.
@@ -15,7 +15,7 @@ use super::{FileSystem, Result, Settings, TEMPORARY, in_parallel, now, say};
 use crate::key;
 use crate::metadata::Kind;
 use crate::state_file::{Change, Pending, StateFile};
-use crate::store::{Listed, Metered, list_all};
+use crate::store::{Listed, Metered, StoreError, Unfinished, list_all};
 
 /// More nodes than one run knows.
 const NUMBERS_A_RUN: u64 = 1 << 32;
@@ -27,6 +27,7 @@ struct Found {
     moves: BTreeMap<u64, Move>,
     leftovers: BTreeSet<String>,
     multiparts: BTreeMap<String, String>,
+    beginnings: BTreeSet<String>,
     numbers: u64,
 }
 
@@ -60,7 +61,11 @@ impl Found {
                 Change::LeftoverEnded(key) => {
                     found.leftovers.remove(&key);
                 }
+                Change::MultipartBegins(key) => {
+                    found.beginnings.insert(key);
+                }
                 Change::Multipart(key, upload) => {
+                    found.beginnings.remove(&key);
                     found.multiparts.insert(upload, key);
                 }
                 Change::MultipartEnded(upload) => {
@@ -116,10 +121,31 @@ impl FileSystem {
         for (upload, key) in &found.multiparts {
             self.store().abort(&self.whole(key), upload)?;
         }
+        for Unfinished { key, upload } in self.unknown_uploads(found)? {
+            self.store().abort(&key, &upload)?;
+        }
         let objects = list_all(self.store(), &self.whole(TEMPORARY), false)?.objects;
         let temporary = objects.into_iter().map(|object| object.key);
         let leftovers = found.leftovers.iter().map(|key| self.whole(key));
         self.remove_all(&temporary.chain(leftovers).collect::<Vec<String>>())
+    }
+
+    /// Uploads of temporary keys, and of keys whose uploads were begun without an answer.
+    fn unknown_uploads(&self, found: &Found) -> Result<Vec<Unfinished>> {
+        let mut unknown = Vec::new();
+        for below in std::iter::once(TEMPORARY).chain(found.beginnings.iter().map(String::as_str)) {
+            let key = self.whole(below);
+            match self.store().unfinished(&key) {
+                Ok(uploads) if below == TEMPORARY => unknown.extend(uploads),
+                Ok(uploads) => unknown.extend(uploads.into_iter().filter(|one| one.key == key)),
+                // Then the bucket's lifecycle rules end them.
+                Err(error @ StoreError::Refused(_)) => {
+                    say(&format!("unfinished uploads are not looked for: {error}"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(unknown)
     }
 
     fn finish_moves(&self, found: &mut Found) -> Result<()> {

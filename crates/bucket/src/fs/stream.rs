@@ -120,12 +120,7 @@ impl FileSystem {
     fn stream_part(&self, due: &Due) -> Result<(String, String)> {
         let upload = match &due.upload {
             Some(upload) => upload.clone(),
-            None => {
-                let upload =
-                    crate::store::Store::begin(&*self.store, &due.key, &Properties::default())?;
-                self.note_multipart(&upload, due.key[self.settings.prefix.len()..].to_owned())?;
-                upload
-            }
+            None => self.begin_multipart(&due.key, &Properties::default())?,
         };
         let part = self.settings.limits.part;
         let etag = self.bodies.with(part, || {
@@ -137,8 +132,12 @@ impl FileSystem {
                 due.part as i32 + 1,
                 bytes,
             )?)
-        })?;
-        Ok((upload, etag))
+        });
+        if etag.is_err() && due.upload.is_none() {
+            // Nobody else knows of it.
+            self.give_up(&due.key, &upload);
+        }
+        Ok((upload, etag?))
     }
 
     /// Makes the temporary object of a stream that nobody adds to: how the file is uploaded with it as its base. Without
@@ -188,7 +187,7 @@ impl FileSystem {
         let mut tree = self.tree();
         tree.multiparts.remove(upload);
         // If this is lost, the next start gives up an upload that is not there.
-        let _ = self.state.append(&[Change::MultipartEnded(upload.to_owned())]);
+        let _ = self.state.append_end(&[Change::MultipartEnded(upload.to_owned())]);
     }
 }
 

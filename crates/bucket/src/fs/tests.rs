@@ -162,8 +162,7 @@ impl Run {
             random.below(2);
             match random.below(12) {
                 0 => Some(Failure::Before),
-                // An upload whose identity is lost is left to the bucket's lifecycle rules.
-                1 if kind != "begin" => Some(Failure::After),
+                1 => Some(Failure::After),
                 _ => None,
             }
         });

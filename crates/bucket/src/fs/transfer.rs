@@ -3,14 +3,13 @@
 use std::ops::Range;
 
 use super::data::read_spool;
-use super::tree::Tree;
 use super::upload::Job;
-use super::{Error, FileSystem, Result, in_parallel};
+use super::{Error, FileSystem, Result, TEMPORARY, in_parallel};
 use crate::metadata::{Kind, Properties};
 use crate::plan::{Part, Plan, Segment, Source, pieces, plan};
 use crate::ranges::RangeSet;
 use crate::state_file::Change;
-use crate::store::{Condition, StoreError};
+use crate::store::{Begun, Condition, StoreError};
 
 /// The largest object that one request copies.
 const COPY_BYTES_MAX: u64 = 5 << 30;
@@ -103,12 +102,11 @@ impl FileSystem {
         parts: usize,
         put: impl Fn(&str, usize) -> Result<String> + Sync,
     ) -> Result<String> {
-        let upload = self.store().begin(key, properties)?;
-        let below = key[self.settings.prefix.len()..].to_owned();
-        let result = self.note_multipart(&upload, below).and_then(|()| {
-            let numbers: Vec<usize> = (0..parts).collect();
-            let put = in_parallel(&numbers, self.settings.parallel, |index| put(&upload, *index));
-            let etags = put.into_iter().collect::<Result<Vec<String>>>()?;
+        let upload = self.begin_multipart(key, properties)?;
+        let numbers: Vec<usize> = (0..parts).collect();
+        let put = in_parallel(&numbers, self.settings.parallel, |index| put(&upload, *index));
+        let put = put.into_iter().collect::<Result<Vec<String>>>();
+        let result = put.and_then(|etags| {
             let parts: Vec<(i32, String)> = (1..).zip(etags).collect();
             match self.store().complete(key, &upload, &parts, condition) {
                 // Its answer may have been lost; who asks finds out by the object.
@@ -123,14 +121,42 @@ impl FileSystem {
         result
     }
 
-    pub(super) fn note_multipart(&self, upload: &str, key: String) -> Result<()> {
+    /// Begins a multipart upload; its identity. It is noted, and so is that there may be another of the key whose answer was lost:
+    /// the next start ends these. That need not be durable before the parts: what a power cut forgets is left to the bucket's
+    /// lifecycle rules.
+    pub(super) fn begin_multipart(&self, key: &str, properties: &Properties) -> Result<String> {
+        let below = key[self.settings.prefix.len()..].to_owned();
+        // The next start looks for all uploads of temporary keys.
+        let mut stays_noted = false;
+        if !below.starts_with(TEMPORARY) {
+            let mut tree = self.tree();
+            // One of an earlier upload of the key, whose answer was lost.
+            stays_noted = tree.beginnings.contains(&below);
+            if !stays_noted {
+                self.state.append(&[Change::MultipartBegins(below.clone())])?;
+                tree.beginnings.insert(below.clone());
+            }
+        }
+        let Begun { upload, is_alone } = self.store().begin(key, properties)?;
+        stays_noted |= !is_alone && !below.starts_with(TEMPORARY);
+        let mut batch = vec![Change::Multipart(below.clone(), upload.clone())];
+        if stays_noted {
+            batch.push(Change::MultipartBegins(below.clone()));
+        }
         let mut tree = self.tree();
-        let position = self.state.append(&[Change::Multipart(key.clone(), upload.to_owned())])?;
-        let tree: &mut Tree = &mut tree;
-        tree.multiparts.insert(upload.to_owned(), key);
-        // It need not be durable before the parts: what a power cut forgets is left to the bucket's lifecycle rules.
-        let _ = position;
-        Ok(())
+        let appended = self.state.append_end(&batch);
+        if !stays_noted {
+            tree.beginnings.remove(&below);
+        }
+        tree.multiparts.insert(upload.clone(), below);
+        drop(tree);
+        match appended {
+            Ok(_) => Ok(upload),
+            Err(error) => {
+                self.give_up(key, &upload);
+                Err(error.into())
+            }
+        }
     }
 
     fn put_segment(

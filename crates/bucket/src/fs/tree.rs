@@ -324,6 +324,8 @@ pub struct Tree {
     pub leftovers: BTreeSet<String>,
     /// Multipart uploads under way: identities, and keys.
     pub multiparts: BTreeMap<String, String>,
+    /// Keys of which there may be multipart uploads whose identities nobody knows.
+    pub beginnings: BTreeSet<String>,
 }
 
 impl Tree {
@@ -342,6 +344,7 @@ impl Tree {
             moves: BTreeMap::new(),
             leftovers: BTreeSet::new(),
             multiparts: BTreeMap::new(),
+            beginnings: BTreeSet::new(),
         }
     }
 
@@ -513,6 +516,7 @@ impl Tree {
         live.extend(self.leftovers.iter().map(|key| Change::Leftover(key.clone())));
         let multiparts = self.multiparts.iter();
         live.extend(multiparts.map(|(upload, key)| Change::Multipart(key.clone(), upload.clone())));
+        live.extend(self.beginnings.iter().map(|key| Change::MultipartBegins(key.clone())));
         live
     }
 

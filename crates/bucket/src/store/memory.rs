@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Condition, Head, Listed, Page, Result, Store, StoreError};
+use super::{Begun, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished};
 use crate::metadata::{Properties, Time};
 
 /// How a request fails.
@@ -271,14 +271,24 @@ impl Store for Memory {
         })
     }
 
-    fn begin(&self, key: &str, properties: &Properties) -> Result<String> {
+    fn begin(&self, key: &str, properties: &Properties) -> Result<Begun> {
         self.request("begin", key, |inner| {
             inner.number += 1;
             let id = format!("upload-{}", inner.number);
             let upload =
                 Upload { key: key.into(), properties: properties.clone(), parts: BTreeMap::new() };
             inner.uploads.insert(id.clone(), upload);
-            Ok(id)
+            Ok(Begun { upload: id, is_alone: true })
+        })
+    }
+
+    fn unfinished(&self, prefix: &str) -> Result<Vec<Unfinished>> {
+        self.request("unfinished", prefix, |inner| {
+            let uploads = inner.uploads.iter();
+            let below = uploads.filter(|(_, upload)| upload.key.starts_with(prefix));
+            let found = below
+                .map(|(id, upload)| Unfinished { key: upload.key.clone(), upload: id.clone() });
+            Ok(found.collect())
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{Condition, Head, Page, Result, Store, StoreError};
+use super::{Begun, Condition, Head, Page, Result, Store, StoreError, Unfinished};
 use crate::metadata::Properties;
 
 /// Requests by kind, and bytes of content.
@@ -205,8 +205,12 @@ impl Store for Metered {
         self.change(&self.counts.delete, |store| store.delete_many(keys))
     }
 
-    fn begin(&self, key: &str, properties: &Properties) -> Result<String> {
+    fn begin(&self, key: &str, properties: &Properties) -> Result<Begun> {
         self.change(&self.counts.multipart_begin, |store| store.begin(key, properties))
+    }
+
+    fn unfinished(&self, prefix: &str) -> Result<Vec<Unfinished>> {
+        self.ask(&self.counts.list, |store| store.unfinished(prefix))
     }
 
     fn upload_part(&self, key: &str, upload: &str, number: i32, body: Vec<u8>) -> Result<String> {

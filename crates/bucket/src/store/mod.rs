@@ -88,6 +88,24 @@ pub struct Head {
     pub properties: Properties,
 }
 
+/// A multipart upload that was begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Its identity.
+    pub upload: String,
+    /// No answer was lost before this one: it is the only upload that was begun.
+    pub is_alone: bool,
+}
+
+/// A multipart upload that is neither completed nor aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The key.
+    pub key: String,
+    /// Its identity.
+    pub upload: String,
+}
+
 /// A bucket.
 pub trait Store: Send + Sync {
     /// A page of the keys that begin with `prefix`. `shallow`: keys are cut after the next slash.
@@ -116,8 +134,10 @@ pub trait Store: Send + Sync {
     fn delete(&self, key: &str) -> Result<()>;
     /// Removes up to 1,000 objects.
     fn delete_many(&self, keys: &[String]) -> Result<()>;
-    /// Begins a multipart upload; its identity.
-    fn begin(&self, key: &str, properties: &Properties) -> Result<String>;
+    /// Begins a multipart upload. If this fails, one may have been begun.
+    fn begin(&self, key: &str, properties: &Properties) -> Result<Begun>;
+    /// Multipart uploads of keys that begin with `prefix`.
+    fn unfinished(&self, prefix: &str) -> Result<Vec<Unfinished>>;
     /// Uploads a part, numbered from 1; its ETag.
     fn upload_part(&self, key: &str, upload: &str, number: i32, body: Vec<u8>) -> Result<String>;
     /// Copies a range of an object that has this ETag as a part; the part's ETag.

@@ -26,7 +26,7 @@ use aws_smithy_http_client::{Builder, Connector};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::runtime::Runtime;
 
-use super::{Condition, Head, Listed, Page, Result, Store, StoreError};
+use super::{Begun, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished};
 use crate::metadata::{Header, Properties, Time};
 
 /// Which store, and as whom.
@@ -185,8 +185,8 @@ fn explain(
             | "IllegalLocationConstraintException",
         ) => refused("The bucket is in another region: name it with --region"),
         (Some(401 | 403), _) => refused(
-            "Access is denied. The user needs s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and \
-             s3:ListBucket on this prefix",
+            "Access is denied. The user needs s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload, \
+             s3:ListBucketMultipartUploads and s3:ListBucket on this prefix",
         ),
         (Some(409 | 412), _) => StoreError::Changed(key.into()),
         (Some(404), _) | (_, "NoSuchKey" | "NoSuchUpload") => StoreError::NotFound(key.into()),
@@ -399,11 +399,52 @@ impl Store for S3 {
         }
     }
 
-    fn begin(&self, key: &str, properties: &Properties) -> Result<String> {
-        let request = self.client.create_multipart_upload().bucket(&self.bucket).key(key);
-        let answer = self.runtime.block_on(with_properties!(request, properties).send());
-        let answer = answer.map_err(|error| self.error(key, "begin the upload of", error))?;
-        Ok(answer.upload_id().unwrap_or_default().to_owned())
+    fn begin(&self, key: &str, properties: &Properties) -> Result<Begun> {
+        // Each attempt begins another upload, so the SDK, which does not tell of its attempts, makes one.
+        let once = || {
+            let request = self.client.create_multipart_upload().bucket(&self.bucket).key(key);
+            let once = aws_sdk_s3::config::Builder::new().retry_config(RetryConfig::disabled());
+            let request = with_properties!(request, properties).customize().config_override(once);
+            let answer = self.runtime.block_on(request.send());
+            answer.map_err(|error| self.error(key, "begin the upload of", error))
+        };
+        let mut pause = RETRY_FIRST;
+        let mut attempts = 1;
+        loop {
+            match once() {
+                Ok(answer) => {
+                    let upload = answer.upload_id().unwrap_or_default().to_owned();
+                    return Ok(Begun { upload, is_alone: attempts == 1 });
+                }
+                Err(StoreError::Failed(_)) if attempts < ATTEMPTS => {
+                    std::thread::sleep(pause);
+                    pause = (2 * pause).min(RETRY_LAST);
+                    attempts += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn unfinished(&self, prefix: &str) -> Result<Vec<Unfinished>> {
+        let mut found = Vec::new();
+        let mut after = (None, None);
+        loop {
+            let request = self.client.list_multipart_uploads().bucket(&self.bucket).prefix(prefix);
+            let request = request.encoding_type(EncodingType::Url);
+            let request = request.set_key_marker(after.0).set_upload_id_marker(after.1);
+            let answer = self.runtime.block_on(request.send());
+            let answer = answer.map_err(|error| self.error(prefix, "list uploads of", error))?;
+            found.extend(answer.uploads().iter().map(|upload| Unfinished {
+                key: decoded(upload.key().unwrap_or_default()),
+                upload: upload.upload_id().unwrap_or_default().to_owned(),
+            }));
+            if answer.is_truncated() != Some(true) {
+                return Ok(found);
+            }
+            let next = answer.next_key_marker().map(decoded);
+            after = (next, answer.next_upload_id_marker().map(str::to_owned));
+        }
     }
 
     fn upload_part(&self, key: &str, upload: &str, number: i32, body: Vec<u8>) -> Result<String> {
