@@ -5,6 +5,7 @@
 //! | `key`, `metadata`, `ranges`, `plan` | without I/O: names, attributes, changed bytes, the plan of an upload |
 //! | `state_file` | what is not in the bucket yet, durably |
 //! | `store` | what is asked of a bucket: by the AWS SDK, or in memory for tests |
+//! | `cache` | what was fetched, on this machine's disk |
 //! | `fs` | the file system's logic |
 //! | `lease` | one writer a prefix |
 //! | `serve` | FUSE |
@@ -12,6 +13,7 @@
 //! | `owner` | the identity of a state directory |
 //! | `address` | `s3://BUCKET/PREFIX` |
 pub mod address;
+pub mod cache;
 pub mod check;
 pub mod fs;
 pub mod key;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use weir_bucket::address::Address;
+use weir_bucket::cache::{self, Cache, CacheError, Place};
 use weir_bucket::check::check;
 use weir_bucket::fs::{FileSystem, ROOT, Settings};
 use weir_bucket::lease::{Lease, Renewal, VALID};
@@ -70,6 +71,13 @@ struct Mount {
     /// How long listings and sizes are believed, seconds, where other tools write to the prefix.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     listing_ttl: u64,
+    /// A directory of this machine, for what was fetched, so that it is not fetched again. Each prefix has a directory of its
+    /// own in it; what is there may be removed while nothing is mounted.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// The most that this prefix takes in the cache directory, such as 500M; 10G by default, at least 64M.
+    #[arg(long, value_name = "SIZE", requires = "cache", value_parser = cache::parse_size)]
+    cache_size: Option<u64>,
     /// Let all users of this machine use the mount.
     #[arg(long)]
     allow_other: bool,
@@ -139,7 +147,9 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
         .into());
     }
     belongs_to(&mount.state, &mount.address)?;
-    let store: Arc<dyn Store> = Arc::new(mount.connection.connect(&mount.address)?);
+    let store = mount.connection.connect(&mount.address)?;
+    let cache = open_cache(mount, store.identity())?;
+    let store: Arc<dyn Store> = Arc::new(store);
     let metered = Arc::new(Metered::new(store.clone(), mount.requests_per_second));
     let prefix = &mount.address.prefix;
     // The first request tells whether the bucket is there at all.
@@ -167,7 +177,7 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
             gid: rustix::process::getgid().as_raw(),
         },
     };
-    let system = FileSystem::open_prefix(metered, settings)?;
+    let system = FileSystem::open_prefix(metered, settings, cache)?;
     let source = mount.address.to_string();
     let mut session = serve::mount(system.clone(), &mount.mountpoint, &source, mount.allow_other)
         .map_err(|error| {
@@ -205,6 +215,7 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(renewal) = renewal {
         renewal.end();
     }
+    system.end_cache();
     match stopped {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
@@ -217,6 +228,14 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// The cache on the disk, if one is wanted.
+fn open_cache(mount: &Mount, store: &str) -> Result<Option<Arc<Cache>>, CacheError> {
+    let Some(directory) = &mount.cache else { return Ok(None) };
+    let place = Place { directory, store, address: &mount.address };
+    let cache = Cache::open(&place, mount.cache_size.unwrap_or(cache::BYTES_DEFAULT))?;
+    Ok(Some(Arc::new(cache)))
 }
 
 /// Prints the counts when they have changed, until nobody reads them.

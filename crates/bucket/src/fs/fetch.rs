@@ -2,12 +2,17 @@
 //!
 //! Memory is in units of 128 KiB. A read that continues the one before fetches more at a time, up to 8 MiB, and has
 //! other threads fetch further windows, so that a large object comes over several connections.
+//!
+//! Units that are not in memory are looked for in the cache on the disk, if there is one, and what the bucket is asked for is
+//! given to it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::tree::Remote;
+use crate::cache::Cache;
 use crate::store::{Metered, Result, Store};
 
 const UNIT: u64 = 128 << 10;
@@ -17,12 +22,14 @@ const WINDOW_MAX: u64 = 8 << 20;
 const AHEAD: u64 = 4;
 const THREADS_MAX: usize = 16;
 const BYTES_MAX: u64 = 256 << 20;
+/// Up to so many units that are there are fetched as well if that saves a request.
+const GAP_UNITS: u64 = 8;
 
 enum Unit {
     /// Somebody fetches it.
     Fetching,
     /// The bytes of the object with that ETag, and when they were used last.
-    Ready(Arc<str>, Box<[u8]>, u64),
+    Ready(Arc<str>, Arc<[u8]>, u64),
 }
 
 #[derive(Clone, Copy)]
@@ -53,6 +60,7 @@ struct Shared {
 #[derive(Clone, Default)]
 pub struct Fetched {
     shared: Arc<Shared>,
+    cache: Option<Arc<Cache>>,
 }
 
 /// An object to fetch from.
@@ -64,7 +72,24 @@ struct Object {
     size: u64,
 }
 
+impl Object {
+    /// The bytes that units have.
+    fn range(&self, units: Range<u64>) -> Range<u64> {
+        units.start * UNIT..(units.end * UNIT).min(self.size)
+    }
+}
+
 impl Fetched {
+    /// An empty memory, over a cache on the disk.
+    pub fn new(cache: Option<Arc<Cache>>) -> Fetched {
+        Fetched { cache, ..Fetched::default() }
+    }
+
+    /// The cache on the disk.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.cache.as_deref()
+    }
+
     /// Reads bytes of an object.
     pub fn read(
         &self,
@@ -156,22 +181,67 @@ impl Fetched {
             last += 1;
         }
         drop(inner);
-        let range = first * UNIT..(last * UNIT).min(object.size);
-        let result = store.get(&object.key, range, &object.etag);
-        let mut inner = self.lock();
-        for unit in first..last {
-            inner.take((object.id, unit));
-        }
-        if let Ok(bytes) = &result {
-            inner.clock += 1;
-            let clock = inner.clock;
-            for (unit, bytes) in (first..).zip(bytes.chunks(UNIT as usize)) {
-                inner.put((object.id, unit), Unit::Ready(object.etag.clone(), bytes.into(), clock));
+        let absent = self.find(object, first..last);
+        for run in runs(&absent) {
+            let range = absent[run.start]..absent[run.end - 1] + 1;
+            let fetched = store.get(&object.key, object.range(range.clone()), &object.etag);
+            let bytes = match fetched {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.give_up(object, &absent[run.start..]);
+                    return Err(error);
+                }
+            };
+            let units = absent[run].iter().map(|&unit| {
+                let at = ((unit - range.start) * UNIT) as usize;
+                (unit, Arc::from(&bytes[at..bytes.len().min(at + UNIT as usize)]))
+            });
+            let units: Vec<(u64, Arc<[u8]>)> = units.collect();
+            if let Some(cache) = &self.cache {
+                for (unit, bytes) in &units {
+                    cache.keep(&object.key, &object.etag, *unit, bytes);
+                }
             }
-            inner.evict();
+            self.came(object, &units);
+        }
+        Ok(())
+    }
+
+    /// Takes units out of the cache on the disk; those that it has not.
+    fn find(&self, object: &Object, units: Range<u64>) -> Vec<u64> {
+        let Some(cache) = &self.cache else { return units.collect() };
+        let is_absent = |unit: &u64| {
+            let range = object.range(*unit..*unit + 1);
+            let length = (range.end - range.start) as usize;
+            let found = cache.find(&object.key, &object.etag, *unit, length);
+            let is_absent = found.is_none();
+            if let Some(bytes) = found {
+                self.came(object, &[(*unit, bytes)]);
+            }
+            is_absent
+        };
+        units.filter(is_absent).collect()
+    }
+
+    /// Units are there now.
+    fn came(&self, object: &Object, units: &[(u64, Arc<[u8]>)]) {
+        let mut inner = self.lock();
+        inner.clock += 1;
+        let clock = inner.clock;
+        for (unit, bytes) in units {
+            inner.put((object.id, *unit), Unit::Ready(object.etag.clone(), bytes.clone(), clock));
+        }
+        inner.evict();
+        self.shared.came.notify_all();
+    }
+
+    /// Nobody fetches these units any more.
+    fn give_up(&self, object: &Object, units: &[u64]) {
+        let mut inner = self.lock();
+        for unit in units {
+            inner.take((object.id, *unit));
         }
         self.shared.came.notify_all();
-        result.map(|_| ())
     }
 
     /// Nobody has the file open any more.
@@ -182,6 +252,18 @@ impl Fetched {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Units that are fetched by one request each time, as ranges of the list, which is in order.
+fn runs(units: &[u64]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (at, unit) in units.iter().enumerate() {
+        match runs.last_mut() {
+            Some(run) if unit - units[run.end - 1] <= GAP_UNITS + 1 => run.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
 }
 
 enum Missing {
@@ -198,7 +280,7 @@ fn is_missing(inner: &Inner, object: &Object, unit: u64) -> bool {
     }
 }
 
-fn missing(inner: &Inner, object: &Object, units: std::ops::Range<u64>) -> Missing {
+fn missing(inner: &Inner, object: &Object, units: Range<u64>) -> Missing {
     let mut on_its_way = false;
     for unit in units {
         if is_missing(inner, object, unit) {
@@ -253,5 +335,20 @@ impl Inner {
         for (_, key) in oldest.iter().take(oldest.len() / 4 + 1) {
             self.take(*key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_spans_small_gaps() {
+        let ranges = |units: &[u64]| -> Vec<Range<u64>> {
+            runs(units).into_iter().map(|run| units[run.start]..units[run.end - 1] + 1).collect()
+        };
+        assert_eq!(ranges(&[]), []);
+        assert_eq!(ranges(&[3, 4, 5]), [3..6]);
+        assert_eq!(ranges(&[0, 9, 19]), [0..10, 19..20]);
     }
 }

@@ -53,6 +53,7 @@ pub use listing::Entry;
 pub use names::Made;
 pub use tree::ROOT;
 
+use crate::cache::{Cache, CacheCounts};
 use crate::metadata::{Attributes, Defaults, Time};
 use crate::plan::Limits;
 use crate::state_file::{Change, Position, StateFile};
@@ -226,9 +227,22 @@ impl FileSystem {
         struct All<T> {
             store: T,
             files: Happened,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            cache: Option<CacheCounts>,
         }
-        let all = All { store: self.store.counts().now(), files: self.happened() };
+        let all = All {
+            store: self.store.counts().now(),
+            files: self.happened(),
+            cache: self.fetched.cache().map(Cache::counts),
+        };
         serde_json::to_string(&all).expect("numbers are JSON")
+    }
+
+    /// The cache on the disk takes nothing any more, and has what it was given.
+    pub fn end_cache(&self) {
+        if let Some(cache) = self.fetched.cache() {
+            cache.end();
+        }
     }
 
     /// The store.

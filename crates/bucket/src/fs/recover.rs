@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 use super::doubt::{identity, written_version};
+use super::fetch::Fetched;
 use super::tree::{Move, Node, ROOT, Remote, Tree};
 use super::{FileSystem, Result, Settings, TEMPORARY, in_parallel, now, say};
+use crate::cache::Cache;
 use crate::key;
 use crate::metadata::Kind;
 use crate::state_file::{Change, Pending, StateFile};
@@ -79,10 +81,11 @@ impl Found {
 }
 
 impl FileSystem {
-    /// Opens a prefix with a state directory, which nobody else has in use.
+    /// Opens a prefix with a state directory, which nobody else has in use, and with what was fetched before.
     pub fn open_prefix(
         store: Arc<Metered>,
         settings: Settings,
+        cache: Option<Arc<Cache>>,
     ) -> std::result::Result<Arc<FileSystem>, Box<dyn std::error::Error>> {
         std::fs::create_dir_all(settings.state.join("spool"))?;
         let owner = crate::owner::owner(&settings.state)?;
@@ -102,7 +105,7 @@ impl FileSystem {
             moving: RwLock::new(()),
             removing: Mutex::new(()),
             state,
-            fetched: Default::default(),
+            fetched: Fetched::new(cache),
             bodies: super::Bodies::new(settings.limits.part, settings.parallel),
             // Two runs never use one key: a copy of the first might still be read in the second.
             temporary: AtomicU64::new(first_temporary.seconds as u64 * 1_000_000),

@@ -4,6 +4,7 @@
 //! What a crash may do to a file: its bytes are some that it had since its last sync, and none if it never was synced. What
 //! a failed call may do: a rename leaves the file under either name or both, a removal leaves it or not.
 
+mod cached;
 mod crashes;
 mod lost_answers;
 
@@ -39,6 +40,16 @@ fn open_parallel(
     ttl: Duration,
     parallel: usize,
 ) -> Arc<FileSystem> {
+    open_with(memory, state, ttl, parallel, None)
+}
+
+fn open_with(
+    memory: &Arc<Memory>,
+    state: &std::path::Path,
+    ttl: Duration,
+    parallel: usize,
+    cache: Option<Arc<Cache>>,
+) -> Arc<FileSystem> {
     let store: Arc<dyn Store> = memory.clone();
     let settings = Settings {
         prefix: "pre/".into(),
@@ -52,7 +63,7 @@ fn open_parallel(
         parallel,
         defaults: Defaults { uid: 1, gid: 2 },
     };
-    FileSystem::open_prefix(Arc::new(Metered::new(store, None)), settings).unwrap()
+    FileSystem::open_prefix(Arc::new(Metered::new(store, None)), settings, cache).unwrap()
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +78,8 @@ struct Run {
     memory: Arc<Memory>,
     state: tempfile::TempDir,
     ttl: Duration,
+    /// Every second run has one.
+    cache: Option<Arc<Cache>>,
     system: Arc<FileSystem>,
     model: BTreeMap<String, (Thing, u32)>,
     random: Random,
@@ -93,12 +106,14 @@ impl Run {
         let memory = Arc::new(Memory::new(LIMITS.part_min as usize));
         let state = tempfile::tempdir().unwrap();
         let ttl = if seed.is_multiple_of(3) { Duration::ZERO } else { Duration::from_secs(1000) };
-        let system = open(&memory, state.path(), ttl);
+        let cache = (seed % 2 == 1).then(|| cached::cache(&state.path().join("cache"), u64::MAX));
+        let system = open_with(&memory, state.path(), ttl, 3, cache.clone());
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Run {
             memory,
             state,
             ttl,
+            cache,
             system,
             model: BTreeMap::new(),
             random,
@@ -178,7 +193,7 @@ impl Run {
         println!("crash");
         self.fail_none();
         self.held.clear();
-        self.system = open(&self.memory, self.state.path(), self.ttl);
+        self.system = open_with(&self.memory, self.state.path(), self.ttl, 3, self.cache.clone());
         let paths: Vec<String> = self.model.keys().cloned().collect();
         for path in paths {
             let (thing, _) = self.model[&path].clone();

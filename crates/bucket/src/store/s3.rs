@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{
     RequestChecksumCalculation, ResponseChecksumValidation, StalledStreamProtectionConfig,
@@ -60,6 +60,7 @@ const BYTES_A_SECOND_MIN: u64 = 8 << 10;
 pub struct S3 {
     client: Client,
     bucket: String,
+    identity: String,
     runtime: Runtime,
 }
 
@@ -117,7 +118,13 @@ impl S3 {
             config = config.region(Region::new("us-east-1"));
         }
         let client = Client::from_conf(config.build());
-        Ok(S3 { client, bucket: connection.bucket.clone(), runtime })
+        let identity = identity(connection, &shared);
+        Ok(S3 { client, bucket: connection.bucket.clone(), identity, runtime })
+    }
+
+    /// What tells the bucket from all others: where requests go, as whom, and its name.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     fn source(&self, key: &str) -> String {
@@ -150,6 +157,18 @@ fn within(time: Duration) -> aws_sdk_s3::config::Builder {
 fn time_of_body(body: &[u8]) -> Duration {
     let bytes = if body.len() < 1 << 20 { 0 } else { body.len().next_power_of_two() as u64 };
     ANSWER + Duration::from_secs(bytes / BYTES_A_SECOND_MIN)
+}
+
+/// See [`S3::identity`]. A profile may name another store, and regions may be of another AWS.
+fn identity(connection: &Connection, shared: &SdkConfig) -> String {
+    let variable = |name: &str| std::env::var(name).ok();
+    let endpoint = connection.endpoint.clone();
+    let endpoint = endpoint.or_else(|| variable("AWS_ENDPOINT_URL_S3"));
+    let endpoint = endpoint.or_else(|| shared.endpoint_url().map(str::to_owned));
+    let profile = connection.profile.clone().or_else(|| variable("AWS_PROFILE"));
+    let region = shared.region().map(|region| region.as_ref().to_owned());
+    let parts = [endpoint, profile, region, Some(connection.bucket.clone())];
+    parts.map(|part| part.unwrap_or_else(|| "-".to_owned())).join(" ")
 }
 
 /// Decides what a failed request means from the status and the code of the answer, if there was one.
