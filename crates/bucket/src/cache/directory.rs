@@ -71,7 +71,12 @@ impl Directory {
     pub fn open(parent: &Path, name: &str) -> Result<Directory, CacheError> {
         let path = parent.join(name);
         let io = |error: io::Error| CacheError::Io { path: path.clone(), error };
-        let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+        let make = |path: &Path| match DirBuilder::new().recursive(true).mode(0o700).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(io::Error::from(io::ErrorKind::NotADirectory))
+            }
+            other => other,
+        };
         make(parent).map_err(|error| CacheError::Io { path: parent.to_owned(), error })?;
         let own = rustix::process::geteuid().as_raw();
         let uid = std::fs::metadata(parent).map_err(io)?.uid();
