@@ -137,6 +137,24 @@ pub struct BucketReport {
     pub store: BTreeMap<String, u64>,
     /// Files and directories that it lacks, or has of before.
     pub files: BucketFilesReport,
+    /// What was fetched and is kept on this machine's disk; absent without `--cache`.
+    pub cache: Option<BucketCacheReport>,
+}
+
+/// The cache of a bucket, in units of 128 KiB or less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BucketCacheReport {
+    /// Units that were found.
+    pub hits: u64,
+    /// Units that were not.
+    pub misses: u64,
+    /// What all units take on the disk, bytes.
+    pub bytes: u64,
+    /// Units that were fetched and not kept: the disk had no room, or was too slow.
+    pub skipped: u64,
+    /// Units that were not as they had been written.
+    pub damaged: u64,
 }
 
 /// The files of a bucket.

@@ -4,6 +4,7 @@
 //! Owns that process while the mount lives: it ends when everything pending is in the bucket. If the daemon dies, the kernel tells it to
 //! end in the same way.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
@@ -24,6 +25,7 @@ use crate::control::protocol::BucketReport;
 use crate::holder;
 use crate::local_log;
 use crate::log::one_name;
+use crate::quantity::{QuantityError, Size};
 
 /// What an address of a bucket begins with.
 const SCHEME: &str = "s3://";
@@ -34,6 +36,8 @@ const SERVING: &str = "serving ";
 /// How long a former one may take until all is in the bucket, before a mount gives up; and how often it is looked.
 const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(50);
+/// The least `--cache-size`.
+const CACHE_SIZE_MIN: Size = Size(64 << 20);
 
 /// When what is synced is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -80,6 +84,23 @@ pub struct BucketOptions {
     /// How long listings are believed where others write to the prefix, seconds; 60 by default
     #[arg(long, value_name = "SECONDS")]
     pub listing_ttl: Option<u64>,
+    /// Keep what was fetched in this directory of this machine, so that it is not fetched again, also after a restart
+    ///
+    /// Each prefix has a directory of its own in it, which only this user can read.
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// The most that the prefix takes in the --cache directory, such as 500M; 10G by default, at least 64M
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
+    pub cache_size: Option<Size>,
+}
+
+/// Reads a `--cache-size`.
+fn cache_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|error: QuantityError| error.to_string())?;
+    match size < CACHE_SIZE_MIN {
+        true => Err(format!("a cache needs at least {CACHE_SIZE_MIN}")),
+        false => Ok(size),
+    }
 }
 
 impl BucketOptions {
@@ -95,6 +116,8 @@ impl BucketOptions {
             requests_per_second: self.requests_per_second.or(below.requests_per_second),
             listing_ttl: self.listing_ttl.or(below.listing_ttl),
             durable: self.durable.or(below.durable),
+            cache: self.cache.or(below.cache),
+            cache_size: self.cache_size.or(below.cache_size),
         }
     }
 
@@ -129,6 +152,11 @@ impl BucketOptions {
                 self.requests_per_second = Some(number(1, u64::from(u32::MAX))? as u32);
             }
             "listing-ttl" => self.listing_ttl = Some(number(0, u64::MAX)?),
+            "cache" => match text()?.filter(|path| path.starts_with('/')) {
+                Some(path) => self.cache = Some(path.into()),
+                None => return Err("give an absolute path".to_owned()),
+            },
+            "cache-size" => self.cache_size = Some(cache_size(&text()?.unwrap_or_default())?),
             "durable" => {
                 let durable = Durable::from_str(&text()?.unwrap_or_default(), false);
                 self.durable = Some(durable.map_err(|_| "give log or store".to_owned())?);
@@ -151,12 +179,17 @@ impl BucketOptions {
     }
 
     /// What is asked of a mount.
-    fn of_mount(&self) -> Vec<String> {
+    fn of_mount(&self) -> Vec<OsString> {
         let mut words = self.connection();
         words.extend((self.unfenced == Some(true)).then(|| "--unfenced".to_owned()));
         words.extend(self.part_size.map(|size| format!("--part-size={size}")));
         words.extend(self.requests_per_second.map(|n| format!("--requests-per-second={n}")));
         words.extend(self.listing_ttl.map(|seconds| format!("--listing-ttl={seconds}")));
+        let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        if let Some(directory) = &self.cache {
+            words.extend(["--cache".into(), directory.into()]);
+            words.extend(self.cache_size.map(|size| format!("--cache-size={}", size.0).into()));
+        }
         words
     }
 }
@@ -224,7 +257,11 @@ impl Bucket {
     pub fn named(source: &Path, options: &BucketOptions) -> Option<Bucket> {
         let address = source.to_str().filter(|source| is_address(source))?;
         let address = address.trim_end_matches('/').to_owned();
-        Some(Bucket { address, options: options.clone() })
+        let mut options = options.clone();
+        // The daemon changes directory.
+        let cache = options.cache.take();
+        options.cache = cache.map(|path| std::path::absolute(&path).unwrap_or(path));
+        Some(Bucket { address, options })
     }
 
     /// The name of its directories on this machine: one for each store and prefix.
@@ -232,7 +269,7 @@ impl Bucket {
         let store = self.options.endpoint.as_deref().unwrap_or_default();
         let address = &self.address[SCHEME.len()..];
         let check = crc32c::crc32c(format!("{store} {address}").as_bytes());
-        let mut name = std::ffi::OsString::from(format!("bucket-{check:08x}-"));
+        let mut name = OsString::from(format!("bucket-{check:08x}-"));
         name.push(one_name(Path::new(address), 200));
         name.into()
     }
@@ -516,8 +553,16 @@ mod tests {
         assert_eq!(options.set("memory", Some("1G")), Ok(false));
         assert_eq!(options.set("durable", Some("store")), Ok(true));
         assert_eq!(options.durable, Some(Durable::Store));
-        let wrong =
-            [("part-size", "4"), ("part-size", "x"), ("unfenced", "perhaps"), ("durable", "disk")];
+        assert_eq!(options.set("cache_size", Some("1G")), Ok(true));
+        let wrong = [
+            ("part-size", "4"),
+            ("part-size", "x"),
+            ("unfenced", "perhaps"),
+            ("durable", "disk"),
+            ("cache", "here"),
+            ("cache-size", "63M"),
+            ("cache-size", "1X"),
+        ];
         for (name, value) in wrong {
             assert!(options.set(name, Some(value)).is_err(), "{name}={value}");
         }
@@ -533,5 +578,10 @@ mod tests {
                 "--requests-per-second=100"
             ]
         );
+        let mut options = BucketOptions::default();
+        assert_eq!(options.set("cache-size", Some("1G")), Ok(true));
+        assert!(options.of_mount().is_empty(), "without a cache it has no size");
+        assert_eq!(options.set("cache", Some("/var/cache/weir")), Ok(true));
+        assert_eq!(options.of_mount(), ["--cache", "/var/cache/weir", "--cache-size=1073741824"]);
     }
 }

@@ -212,7 +212,7 @@ fn read_key(
             let known = "fetch, memory, patch-memory, dirty-expire, write-back, lane, lane-users, \
                          write-back-interval, dirty-max, dirty-background, transport, names, order, commit, log, log-size, \
                          allow-other, read-only, options, log-level, log-file, record, metrics, \
-                         endpoint, region, profile, path-style, unfenced, part-size, requests-per-second, durable, listing-ttl and [mount.\"/path\"] tables";
+                         endpoint, region, profile, path-style, unfenced, part-size, requests-per-second, durable, listing-ttl, cache, cache-size and [mount.\"/path\"] tables";
             return Err((at, format!("unknown key '{key}': there are {known}")));
         }
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use weir_engine::WriteBackPolicy;
 
 use crate::control::protocol::{
-    BucketReport, NamesReport, PercentilesReport, RequestsReport, SessionReport, Status,
+    BucketCacheReport, BucketReport, NamesReport, PercentilesReport, RequestsReport, SessionReport,
+    Status,
 };
 use crate::failure::one_line;
 use crate::quantity::Size;
@@ -74,6 +75,18 @@ fn uploads(report: &BucketReport) -> String {
         files.uploads_failed,
         files.conflicts
     )
+}
+
+/// What it was not asked for again.
+fn bucket_cache(cache: &BucketCacheReport) -> String {
+    let mut line =
+        format!("{} units found, {} not, {} kept", cache.hits, cache.misses, Size(cache.bytes));
+    for (count, what) in [(cache.skipped, "not taken"), (cache.damaged, "damaged")] {
+        if count > 0 {
+            let _ = write!(line, ", {count} {what}");
+        }
+    }
+    line
 }
 
 /// The lane's clients.
@@ -151,6 +164,9 @@ fn write_status(out: &mut String, status: &Status) -> fmt::Result {
     if let Some(report) = &status.bucket {
         row("bucket", bucket(report))?;
         row("uploads", uploads(report))?;
+        if let Some(cache) = &report.cache {
+            row("bucket cache", bucket_cache(cache))?;
+        }
     }
     row("fetch policy", status.fetch_policy.clone())?;
     row(

@@ -106,6 +106,9 @@ fn request(arguments: &MountArguments) -> Result<MountRequest, Failure> {
             "--endpoint and the other options of buckets need a SOURCE s3://BUCKET/PREFIX".into(),
         ));
     }
+    if from_command_line.bucket.cache_size.is_some() && options.cache.is_none() {
+        return Err(Failure::Usage("--cache-size needs --cache, which says where".into()));
+    }
     let source = match (&arguments.source, &configured.source) {
         _ if let Some(bucket) = &bucket => bucket.directory().map_err(DaemonError::from)?,
         (Some(named), _) => absolute("SOURCE", named)?,

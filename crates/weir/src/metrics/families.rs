@@ -392,6 +392,30 @@ pub const FAMILIES: &[Family] = &[
             }
         },
     ),
+    counter(
+        "weir_bucket_cache_units_total",
+        "Pieces of objects, up to 128 KiB, that were looked for in the cache on disk (--cache).",
+        |status, out| {
+            if let Some(cache) = status.bucket.as_ref().and_then(|bucket| bucket.cache) {
+                out.add(&[("result", "hit")], cache.hits);
+                out.add(&[("result", "miss")], cache.misses);
+            }
+        },
+    ),
+    counter(
+        "weir_bucket_cache_damaged_units_total",
+        "Pieces in the cache on disk that were not as they had been written, and were fetched again.",
+        |status, out| {
+            if let Some(cache) = status.bucket.as_ref().and_then(|bucket| bucket.cache) {
+                out.add(&[], cache.damaged);
+            }
+        },
+    ),
+    gauge("weir_bucket_cache_bytes", "Disk space of what the cache on disk has.", |status, out| {
+        if let Some(cache) = status.bucket.as_ref().and_then(|bucket| bucket.cache) {
+            out.add(&[], cache.bytes);
+        }
+    }),
     gauge(
         "weir_names_pending",
         "Changes of names and attributes that home does not have.",
