@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Weir in front of a bucket: `weir mount s3://bucket/pre`, on a real S3 server that keeps objects as plain files.
 # programs: git, SQLite, editors' ways to save, renames and removals of directories, as on a plain directory; `weir sync` and
-# `weir umount` bring all of it into the bucket, and another mount sees the same;
+# `weir umount` bring all of it into the bucket, and another mount sees the same; with --cache one finds what another fetched;
 # kill: the daemon is killed, again and again, beside a program that saves files: nothing acknowledged is lost;
 # durable: with --durable store what fsync has acknowledged is in the bucket, also when everything on this machine is lost then;
 # doctor: `weir doctor s3://bucket/pre`, and what cannot be mounted says why.
@@ -45,6 +45,17 @@ is_counted() {
         grep -q '^weir_bucket_requests_total{.*kind="upload_part"} [1-9]' "$WORK/metrics" &&
         grep -q '^weir_bucket_lease_lost{.*} 0$' "$WORK/metrics" &&
         grep -q '^weir_bucket_bytes_total{.*direction="up"} [1-9]' "$WORK/metrics"
+}
+
+# What the cache has found, and what it has: the first mount kept a file of 30 MB.
+is_found_1() {
+    weir status "$MNT" | grep -qE '^  bucket cache +0 units found, [0-9]{3} not, [0-9.]+ MiB kept$' &&
+        weir status --prometheus | grep -q '^weir_bucket_cache_bytes{.*} [3-9][0-9]\{7\}$'
+}
+is_found_2() {
+    weir status "$MNT" | grep -qE '^  bucket cache +[0-9]{3} units found, ' &&
+        weir status --prometheus | grep -q '^weir_bucket_cache_units_total{.*result="hit"} [0-9]\{3\}$' &&
+        [ "$(weir status "$MNT" --json | python3 "$SUPPORT/field.py" bucket.store.bytes_down)" -lt 100000 ]
 }
 
 start_store
@@ -114,6 +125,17 @@ case $case in
         expect_equal "the tree" "$(hash_of_tree "$MNT")" "$before"
         expect_equal "the time of a file" "$(stat -c %Y "$MNT/moved/file")" "$(stat -c %Y "$plain/moved/file")"
         umount_weir "$MNT"
+        step "what a mount has fetched the next one finds on disk"
+        cd "$WORK"
+        for round in 1 2; do
+            mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --cache cache --cache-size 100M
+            expect_equal "the tree" "$(hash_of_tree "$MNT")" "$before"
+            soon "is_found_$round" || fail "$(weir status "$MNT"; weir status --prometheus | grep bucket)"
+            umount_weir "$MNT"
+        done
+        [ -d "$WORK/cache" ] || fail "the cache is not where it was named"
+        expect_failure "needs --cache" weir mount "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --cache-size 100M
+        expect_failure "at least 64 MiB" weir mount "$SOURCE" "$MNT" --endpoint "$ENDPOINT" -o cache=/c,cache_size=1M
         ;;
     kill)
         NOTES=$WORK/notes

@@ -5,8 +5,10 @@
 # large: random writes, an append and a truncation of a large object move little more than what was written;
 # kill: the program is killed, again and again, beside one that saves files: nothing acknowledged is lost;
 # others: what somebody else writes is seen, and never overwritten; odd keys are shown; two writers are kept apart;
+# cache: what was fetched is not fetched again, by a later mount either; what others changed, or what is damaged on the disk, is; the
+#     directory takes no more than it may, and a full disk does no harm;
 # errors: what cannot work says what to do; `weir-bucket check`.
-# cases: programs untar large kill others errors
+# cases: programs untar large kill others cache errors
 # all: kill large
 # seconds: 30
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -222,6 +224,130 @@ EOF
         expect_failure "in use by another weir-bucket" \
             "$BUCKET" mount s3://bucket/pre "$WORK/second" --state "$STATE" --endpoint "$ENDPOINT"
         stop
+        ;;
+    cache)
+        need_command du
+        CACHE=$WORK/cache
+        head -c 67108864 /dev/urandom >"$WORK/large"
+        head -c 33554432 /dev/urandom >"$WORK/second"
+        serve
+        cp "$WORK/large" "$WORK/second" "$MNT"
+        mkdir "$MNT/small"
+        for ((f = 0; f < 20; f++)); do echo "$f" >"$MNT/small/$f"; done
+        stop
+        is_right() { cmp "$WORK/large" "$MNT/large" || fail "$1"; }
+        step "read once"
+        serve --cache "$CACHE"
+        is_right "the first read"
+        cat "$MNT"/small/* >/dev/null
+        expect_equal "pieces found" "$(count cache.hits)" 0
+        stop
+        expect_equal "what others may do" "$(find "$CACHE" -perm /077 | head -3)" ""
+        step "another mount fetches nothing"
+        serve --cache "$CACHE"
+        is_right "the second read"
+        expect_equal "the small ones" "$(cat "$MNT"/small/* | sort -n | tail -1)" 19
+        expect_equal "bytes fetched, pieces found, missed, not kept" \
+            "$(count store.bytes_down cache.hits cache.misses cache.skipped)" "0 532 0 0"
+        stop
+        step "what somebody else changes is fetched"
+        serve --cache "$CACHE" --listing-ttl 1
+        is_right "the third read"
+        other=$WORK/other
+        mkdir "$other"
+        "$BUCKET" mount s3://bucket/pre "$other" --state "$WORK/other-state" --endpoint "$ENDPOINT" --unfenced \
+            --listing-ttl 0 >"$WORK/other-ready" 2>>"$WORK/other.log" &
+        other_pid=$!
+        soon filled "$WORK/other-ready" || fail "the other does not mount"
+        for there in "$other/large" "$WORK/large"; do
+            printf changed | dd of="$there" bs=1 seek=30000000 conv=notrunc status=none
+        done
+        umount "$other"
+        wait "$other_pid" || fail "the other ended with status $?"
+        is_new() { cmp -s "$WORK/large" "$MNT/large"; }
+        soon is_new || fail "the change is not seen"
+        [ "$(count store.bytes_down)" -gt 60000000 ] || fail "it was not fetched"
+        stop
+        step "what is damaged is fetched"
+        serve --cache "$CACHE"
+        is_right "the changed one"
+        expect_equal "damaged" "$(count cache.damaged)" 0
+        stop
+        cat >"$WORK/damage.py" <<'EOF'
+import os, random, sys
+chance = random.Random(5)
+units = [os.path.join(at, name) for at, _, names in os.walk(sys.argv[1]) for name in names if "-" in name]
+altered = chance.sample(sorted(units), 100)
+for number, path in enumerate(altered):
+    with open(path, "r+b") as file:
+        size = os.path.getsize(path)
+        if number % 4 == 0:
+            file.truncate(chance.randrange(size))
+        else:
+            at = chance.randrange(size)
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+EOF
+        python3 "$WORK/damage.py" "$CACHE"
+        serve --cache "$CACHE"
+        is_right "beside damage"
+        cat "$MNT"/small/* >/dev/null
+        expect_equal "damaged" "$(count cache.damaged)" 100
+        expect_equal "warnings" "$(grep -c "cannot be used" "$LOG")" 1
+        stop
+        serve --cache "$CACHE"
+        is_right "after damage"
+        expect_equal "damaged, fetched" "$(count cache.damaged store.bytes_down)" "0 0"
+        stop
+        step "the bound holds"
+        takes() { du -s --block-size=1 "$CACHE" | cut -f 1; }
+        [ "$(takes)" -gt 67108864 ] || fail "the cache takes $(takes) bytes only"
+        shrunk() { [ "$(takes)" -le 67108864 ]; }
+        serve --cache "$CACHE" --cache-size 64M
+        soon shrunk || fail "the cache takes $(takes) bytes of 64 MiB"
+        cmp "$WORK/second" "$MNT/second" || fail "the second file"
+        is_right "under a bound"
+        stop
+        shrunk || fail "the cache takes $(takes) bytes of 64 MiB"
+        serve --cache "$CACHE" --cache-size 64M
+        cat "$MNT/small/1" >/dev/null
+        kept=$(count cache.bytes)
+        [ "$kept" -gt 60000000 ] || fail "it has $kept bytes only"
+        step "who may use it"
+        mkdir "$WORK/m"
+        elsewhere() { "$BUCKET" mount "$@" "$WORK/m" --state "$WORK/s" --endpoint "$ENDPOINT" --unfenced; }
+        expect_failure "in use by another weir-bucket" elsewhere s3://bucket/pre --cache "$CACHE"
+        rm -r "$WORK/s"
+        elsewhere s3://bucket/pre2 --cache "$CACHE" >"$WORK/beside" 2>&1 &
+        beside=$!
+        soon filled "$WORK/beside" || fail "another prefix does not mount"
+        umount "$WORK/m"
+        wait "$beside" || fail "the mount of another prefix ended with status $?: $(cat "$WORK/beside")"
+        rm -r "$WORK/s"
+        stop
+        chmod 755 "$CACHE"/*
+        expect_failure "is open to other users" elsewhere s3://bucket/pre --cache "$CACHE"
+        expect_failure "at least 64 MiB" elsewhere s3://bucket/pre --cache "$CACHE" --cache-size 63M
+        expect_failure "--cache <DIR>" elsewhere s3://bucket/pre --cache-size 100M
+        expect_failure "not a directory" elsewhere s3://bucket/pre --cache "$WORK/large"
+        step "a full disk"
+        mkdir "$WORK/disk"
+        mount -t tmpfs -o size=16m tmpfs "$WORK/disk"
+        serve --cache "$WORK/disk/cache"
+        is_right "beside a full disk"
+        is_right "again"
+        cmp "$WORK/second" "$MNT/second" || fail "the second file beside a full disk"
+        [ "$(count cache.skipped)" -gt 100 ] || fail "a disk of 16 MiB took everything"
+        stop
+        expect_equal "warnings" "$(grep -c "takes nothing at present: the disk is full" "$LOG")" 1
+        serve --cache "$WORK/disk/cache"
+        is_right "from a full disk"
+        [ "$(count cache.hits)" -gt 50 ] || fail "a full disk has $(count cache.hits) pieces"
+        expect_equal "damaged" "$(count cache.damaged)" 0
+        stop
+        umount "$WORK/disk"
         ;;
     errors)
         check() { "$BUCKET" check "$@" --endpoint "$ENDPOINT"; }
