@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, Mode, XattrFlags, fchmod, fsetxattr, fstat};
 use rustix::io::Errno;
-use weir_log::{Home, Lsn, ReadLog, ReplayError, Superblock, replay};
+use weir_log::{Home, Lsn, ReadLog, ReplayError, Superblock, replay_before};
 
 use crate::home_file::HomeFile;
 use crate::recovery::{CAPABILITY, capability_of};
@@ -20,7 +20,8 @@ use crate::recovery::{CAPABILITY, capability_of};
 /// Bytes of pending writes while their pages are read, overhead counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Writes the records of a file in the log, given by its number and its identity, from the checkpoint of `from` on, up to `until` at least.
+/// Writes the records of a file in the log, given by its number and its identity, from the checkpoint of `from` on, up to `until`, which
+/// is durable. The log may be written meanwhile: what stands after `until` is not looked at.
 ///
 /// # Errors
 /// The log's when reading it, or home's.
@@ -32,7 +33,7 @@ pub(crate) fn redo(
     home: &HomeFile,
 ) -> Result<(), ReplayError<io::Error>> {
     let mut redo = Redo { node, identity, home, waiting: VecDeque::new(), waiting_bytes: 0 };
-    let report = replay(log, from, Some(&mut redo))?;
+    let report = replay_before(log, from, until, Some(&mut redo))?;
     match report.end < until {
         true => Err(ReplayError::Differs { first: until, second: report.end }),
         false => Ok(()),

@@ -545,7 +545,7 @@ impl LogThread {
         Given::Taken
     }
 
-    /// Writes to a file, in order, its records in the log from `from` on, up to `until` at least. Blocks. No
+    /// Writes to a file, in order, its records in the log from `from` on, up to `until`. Blocks. No
     /// other I/O on the file may be under way.
     ///
     /// # Errors

@@ -285,7 +285,7 @@ pub enum Output {
         node: u64,
         /// Where to read the log from: its tail.
         from: Superblock,
-        /// Read the log up to here at least.
+        /// Read the log up to here: it is durable, and has all records of the file.
         until: Lsn,
     },
     /// The file has no dirty data left at this moment. The caller may restore its modification

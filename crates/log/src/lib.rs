@@ -40,7 +40,7 @@ pub use name_record::{
 };
 pub use record::{RECORD_OVERHEAD_BYTES, Record};
 pub use record_error::RecordError;
-pub use replay::{Home, Left, Needed, ReplayError, Report, replay};
+pub use replay::{Home, Left, Needed, ReplayError, Report, replay, replay_before};
 pub use scan::{End, Group, ReadLog, Scan, ScanError};
 pub use superblock::{
     DATA_START, FEATURES, GROUP_BYTES_MAX, Identity, LOG_BYTES_MIN, NODE_FIRST, ROW_BLOCKS_MAX,

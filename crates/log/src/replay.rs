@@ -188,6 +188,20 @@ pub struct Report {
 pub fn replay<R: ReadLog, H: Home>(
     log: &mut R,
     superblock: Superblock,
+    home: Option<&mut H>,
+) -> Result<Report, ReplayError<H::Error>> {
+    replay_before(log, superblock, Lsn(u64::MAX), home)
+}
+
+/// Replays what a log has before a position, which may be that of a log that is being written: nothing is concluded from what
+/// stands after it. The log ends there, or where it ends if that is before ([`Report::end`]).
+///
+/// # Errors
+/// See [`ReplayError`].
+pub fn replay_before<R: ReadLog, H: Home>(
+    log: &mut R,
+    superblock: Superblock,
+    before: Lsn,
     mut home: Option<&mut H>,
 ) -> Result<Report, ReplayError<H::Error>> {
     let mut report = Report { end: superblock.checkpoint, ..Report::default() };
@@ -198,7 +212,7 @@ pub fn replay<R: ReadLog, H: Home>(
     let mut truncations: Vec<(u64, Vec<u8>, Cut)> = Vec::new();
     let mut named: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut nodes = Nodes::default();
-    let end = each_group(log, superblock, Lsn(u64::MAX), |group| {
+    let end = each_group(log, superblock, before, |group| {
         report.groups += 1;
         let records = group.records()?;
         report.names += hand_names_on(group, &records, home.as_deref_mut())?;
@@ -407,18 +421,16 @@ fn each_group<R: ReadLog, E: std::error::Error>(
     mut each: impl FnMut(&Group) -> Result<(), ReplayError<E>>,
 ) -> Result<End, ReplayError<E>> {
     let mut scan = Scan::new(log, superblock);
-    loop {
+    while scan.position() < before {
         match scan.next_group()? {
             Err(end) => return Ok(end),
-            Ok(group) if group.header.lsn >= before => {
-                return Ok(End { lsn: before, torn: false });
-            }
             Ok(group) => {
                 each(&group)?;
                 scan.recycle(group);
             }
         }
     }
+    Ok(End { lsn: scan.position(), torn: false })
 }
 
 /// Hands a group's records of names on, or refuses the log if there are some and nobody takes them. Returns their number.

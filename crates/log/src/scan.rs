@@ -158,6 +158,11 @@ impl<'a, R: ReadLog> Scan<'a, R> {
         Scan { log, superblock, at, limit, row: None, buffer: Vec::new() }
     }
 
+    /// Where the next group begins.
+    pub fn position(&self) -> Lsn {
+        self.at
+    }
+
     /// The next group; `Err` with how the log ended if there is none.
     ///
     /// # Errors

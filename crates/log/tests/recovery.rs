@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use weir_log::{
     BLOCK_BYTES, Commit, DATA_START, Entry, FileType, Home, Lsn, NODE_FIRST, NameRecord, ReadLog,
     Record, RecordError, ReplayError, Report, ScanError, Superblock, Writer, newest, replay,
+    replay_before,
 };
 
 use crate::files::Files;
@@ -315,6 +316,23 @@ fn a_broken_group_that_was_durable_is_damage() {
             assert!(result.unwrap().torn);
         }
     }
+}
+
+#[test]
+fn what_is_written_meanwhile_is_no_damage_before_it() {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    let mut ends = Vec::new();
+    for nth in 0..3u64 {
+        commit(&mut writer, &mut disk, &[A, write(nth, b"bytes")]);
+        ends.push(writer.position());
+    }
+    // The second group was read before it was written, and the third one after.
+    disk.0[8192 + BLOCK_BYTES + 100] ^= 1;
+    let mut home = one_file(b"");
+    let report = replay_before(&mut disk, fresh(), ends[0], Some(&mut home)).unwrap();
+    assert_eq!((report.end, report.groups), (ends[0], 1));
+    assert_eq!(home, one_file(b"bytes"));
+    replay_before(&mut disk, fresh(), ends[1], Some(&mut home)).unwrap_err();
 }
 
 #[test]
