@@ -9,7 +9,7 @@
 //!
 //! **A full disk.** What is to be done in the bucket is noted before, and its end after. An end that found no room would leave
 //! a beginning, and the next start would act on it, whatever happened since. So a line is refused unless there is room for
-//! [`RESERVE`] bytes after it, which the file has already: [`StateFile::append_end`] may use them.
+//! `RESERVE` bytes after it, which the file has already: [`StateFile::append_end`] may use them.
 //!
 //! Owns the file, the order of its lines and their durability (one fdatasync answers all that wait). Does not own what
 //! they mean. When most of it is superseded, it is written anew beside and renamed over.

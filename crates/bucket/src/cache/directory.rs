@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::CacheError;
+use super::error::CacheError;
 use super::unit::{FILE_BYTES_MAX, Name, SLOTS};
 
 /// A unit is written here first.

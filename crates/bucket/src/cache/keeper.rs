@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::counts::{Counts, say};
 use super::directory::{Directory, OWN_BYTES, disk_bytes};
 use super::index::Index;
 use super::unit::{Identity, Name, SLOTS, head};
-use super::{Counts, say};
 
 /// After a failure nothing is written for this long.
 const REST: Duration = Duration::from_secs(10);

@@ -10,29 +10,34 @@
 //! | `directory` | the files, the lock, the room on the disk |
 //! | `index` | which units there are, and which goes first |
 //! | `keeper` | the thread that writes and removes files |
+//! | `counts`, `error` | what is told |
 //!
 //! Invariants:
 //! - readers read files and change none; the keeper alone writes, removes and counts them;
 //! - nobody waits for the keeper: what its queue has no room for is not kept;
 //! - files are replaced by rename, so that a reader sees a whole one unless the machine went down meanwhile.
 
+mod counts;
 mod directory;
+mod error;
 mod index;
 mod keeper;
 mod unit;
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Serialize;
+
+pub use counts::CacheCounts;
+pub use error::CacheError;
 
 use crate::address::Address;
+use counts::{Counts, say};
 use directory::Directory;
 use keeper::{Keeper, Order};
 use unit::{Fault, Identity};
@@ -45,43 +50,6 @@ pub const BYTES_DEFAULT: u64 = 10 << 30;
 const QUEUE: usize = 512;
 /// How long an end waits for units that are still to be written.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Why there can be no cache in a directory.
-#[derive(Debug, thiserror::Error)]
-pub enum CacheError {
-    /// It cannot be made or read.
-    #[error("cache directory {}: {error}", path.display())]
-    Io {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// It is another user's.
-    #[error("cache directory {} belongs to another user (uid {uid}): give one of your own", path.display())]
-    OfAnother {
-        /// The directory.
-        path: PathBuf,
-        /// Whose it is.
-        uid: u32,
-    },
-    /// Others may read or write it.
-    #[error(
-        "cache directory {} is open to other users (mode {mode:03o}): 'chmod 700' it, or remove it", path.display()
-    )]
-    Open {
-        /// The directory.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// Another process has it.
-    #[error("cache directory {} is in use by another weir-bucket: give another", path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
-}
 
 /// Where a cache is, and for what.
 #[derive(Clone, Debug)]
@@ -105,31 +73,6 @@ impl Place<'_> {
     }
 }
 
-/// What was found and what is kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CacheCounts {
-    /// Units that were found.
-    pub hits: u64,
-    /// Units that were not.
-    pub misses: u64,
-    /// What all units take on the disk, bytes.
-    pub bytes: u64,
-    /// Units that were fetched and not kept: the disk had no room, or was too slow.
-    pub skipped: u64,
-    /// Units that were not as they had been written.
-    pub damaged: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    bytes: AtomicU64,
-    skipped: AtomicU64,
-    damaged: AtomicU64,
-    told_of_fault: AtomicBool,
-}
-
 /// The cache of one prefix.
 #[derive(Debug)]
 pub struct Cache {
@@ -144,11 +87,6 @@ pub struct Cache {
 /// Whether two objects with this ETag are the same byte for byte: a weak one does not say that, and none says nothing.
 fn tells_content(etag: &str) -> bool {
     !etag.starts_with("W/") && !etag.trim_matches('"').is_empty()
-}
-
-/// Says something to who watches the program.
-fn say(words: &str) {
-    eprintln!("weir-bucket: {words}");
 }
 
 impl Cache {
@@ -236,14 +174,7 @@ impl Cache {
 
     /// The counts.
     pub fn counts(&self) -> CacheCounts {
-        let of = &self.counts;
-        CacheCounts {
-            hits: of.hits.load(Relaxed),
-            misses: of.misses.load(Relaxed),
-            bytes: of.bytes.load(Relaxed),
-            skipped: of.skipped.load(Relaxed),
-            damaged: of.damaged.load(Relaxed),
-        }
+        self.counts.now()
     }
 
     /// Takes nothing any more. Waits for what is still to be written, though not long.
