@@ -25,7 +25,8 @@ impl FileSystem {
         self.sync_some_below(directory, |_| true)
     }
 
-    /// The same without new files that are empty: their names are durable in the state file, and their bytes may come soon.
+    /// The same without new directories, and new files that are empty: their names are durable in the state file, and their bytes and
+    /// times may come soon.
     pub fn sync_written_below(&self, directory: u64) -> Result<()> {
         self.sync_some_below(directory, |node| !node.is_only_a_name())
     }

@@ -593,6 +593,8 @@ fn new_files_cost_one_request_each() {
 fn a_new_file_that_is_empty_is_not_uploaded_before_its_bytes() {
     let (memory, state, system) = fixture();
     let ids = ["empty", "late", "written"].map(|name| file(&system, name));
+    let made = Made { kind: Kind::Directory, mode: 0o755, uid: 0, gid: 0, target: None };
+    system.make(ROOT, "directory", made, false).unwrap();
     system.write(ids[2], 0, b"content").unwrap();
     let uploaded = || memory.objects().into_keys().collect::<Vec<_>>();
     system.sync_written_below(ROOT).unwrap();
@@ -609,7 +611,7 @@ fn a_new_file_that_is_empty_is_not_uploaded_before_its_bytes() {
     let system = open(&memory, state.path(), Duration::from_secs(1000));
     assert_eq!(system.lookup(ROOT, "empty").unwrap().size, 0);
     system.sync_below(ROOT).unwrap();
-    assert_eq!(uploaded(), ["pre/empty", "pre/late", "pre/written"]);
+    assert_eq!(uploaded(), ["pre/directory/", "pre/empty", "pre/late", "pre/written"]);
 }
 
 #[test]

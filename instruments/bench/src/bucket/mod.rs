@@ -140,8 +140,8 @@ fn one_turn(
     let before = network.counts();
     let outcome = cell.job.run(mounted.path())?;
     let end = Instant::now();
-    mounted.settle()?;
-    let after_seconds = end.elapsed().as_secs_f64();
+    let settled = mounted.settle(&network)?;
+    let after_seconds = settled.duration_since(end).as_secs_f64();
     let counts = network.counts();
     mounted.unmount()?;
     drop(network);

@@ -7,13 +7,13 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Deserialize;
 use strum::IntoStaticStr;
 
+use super::network::Network;
 use super::store::{
     BUCKET, REGION, SECRET, Shared, USER, free_port, has_ended, place, rclone, start_guarded,
     without_own_settings,
@@ -31,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long all may take to reach the bucket.
 const SETTLE: Duration = Duration::from_secs(900);
 
-/// How long rclone may take to see that a file was closed.
-const CLOSED: Duration = Duration::from_millis(300);
+/// How long the network has nothing to do before rclone is believed that it has nothing to do, either.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// One side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, IntoStaticStr)]
@@ -117,26 +117,14 @@ impl Mounted {
         &self.mountpoint
     }
 
-    /// Waits until all that was closed is in the bucket.
-    pub fn settle(&self) -> Result<()> {
+    /// Waits until all that was closed is in the bucket; since when it is.
+    pub fn settle(&self, network: &Network) -> Result<Instant> {
         match &self.way {
-            Way::Weir(served) => served.mount().sync(),
-            Way::Peer { control: Some(control), .. } => {
-                // It hears of a close after close(2) has returned.
-                thread::sleep(CLOSED);
-                let mut last = Ok(false);
-                let has_settled = soon(SETTLE, || {
-                    last = is_uploaded(*control);
-                    !matches!(last, Ok(false))
-                });
-                last?;
-                if has_settled {
-                    return Ok(());
-                }
-                Err(Error::answer("rclone", "it has not uploaded everything in 15 minutes"))
-            }
-            Way::Peer { control: None, .. } => Ok(()),
+            Way::Weir(served) => served.mount().sync()?,
+            Way::Peer { control: Some(control), .. } => return settle_rclone(*control, network),
+            Way::Peer { control: None, .. } => {}
         }
+        Ok(Instant::now())
     }
 
     /// Unmounts it, and forgets its cache.
@@ -226,6 +214,31 @@ fn mount_peer(
         });
     }
     Ok(Way::Peer { process, control, guards, listed })
+}
+
+/// Waits until rclone has nothing to upload and the network is quiet: it hears of a close after close(2) has returned, and fetches what it
+/// lacks of a file before it says that there is something to upload.
+fn settle_rclone(control: u16, network: &Network) -> Result<Instant> {
+    let mut at_rest = (network.counts(), Instant::now());
+    let mut failed = None;
+    let has_settled = soon(SETTLE, || match is_uploaded(control) {
+        Ok(true) if network.counts() == at_rest.0 => at_rest.1.elapsed() >= QUIET,
+        Ok(_) => {
+            at_rest = (network.counts(), Instant::now());
+            false
+        }
+        Err(error) => {
+            failed = Some(error);
+            true
+        }
+    });
+    match (failed, has_settled) {
+        (Some(error), _) => Err(error),
+        (None, true) => Ok(at_rest.1),
+        (None, false) => {
+            Err(Error::answer("rclone", "it has not uploaded everything in 15 minutes"))
+        }
+    }
 }
 
 /// What rclone says of its cache.
