@@ -172,6 +172,8 @@ struct Written {
     durable: Position,
     syncing: bool,
     failed: bool,
+    /// A batch could not be appended since the file was written anew: it does not say all.
+    lacks: bool,
     compact_at: u64,
 }
 
@@ -209,6 +211,7 @@ impl StateFile {
             durable: good,
             syncing: false,
             failed: false,
+            lacks: false,
             compact_at: COMPACT_BYTES_MIN.max(good * 2),
         };
         let state = StateFile { path, written: Mutex::new(written), synced: Condvar::new() };
@@ -231,6 +234,12 @@ impl StateFile {
 
     fn append_with(&self, batch: &[Change], reserve: u64) -> io::Result<Position> {
         let mut written = self.written();
+        let appended = Self::append_to(&mut written, batch, reserve);
+        written.lacks |= appended.is_err();
+        appended
+    }
+
+    fn append_to(written: &mut Written, batch: &[Change], reserve: u64) -> io::Result<Position> {
         if written.failed {
             return Err(io::Error::other("the state file failed before"));
         }
@@ -241,8 +250,9 @@ impl StateFile {
             written.room = have_room(&written.file, written.room, end + reserve)?;
         }
         if let Err(error) = (&*written.file).write_all(line.as_bytes()) {
-            // Part of a line may be there; it must stay the last.
+            // Part of a line may be there; it must stay the last. What was given as room is gone.
             written.failed = written.file.set_len(written.length).is_err();
+            written.room = written.length;
             return Err(error);
         }
         written.length += line.len() as u64;
@@ -253,6 +263,11 @@ impl StateFile {
     pub fn end(&self) -> Position {
         let written = self.written();
         written.former + written.length
+    }
+
+    /// Whether it may not say all: a batch could not be appended.
+    pub fn lacks_something(&self) -> bool {
+        self.written().lacks
     }
 
     /// How long the file would be if the machine stopped now.
@@ -316,7 +331,9 @@ impl StateFile {
             let mut file = options.open(&beside)?;
             file.set_len(0)?;
             file.write_all(text.as_bytes())?;
-            let room = have_room(&file, 0, text.len() as u64 + RESERVE)?;
+            // On a full disk it may be what makes room.
+            let length = text.len() as u64;
+            let room = have_room(&file, 0, length + RESERVE).unwrap_or(length);
             file.sync_all()?;
             std::fs::rename(&beside, &self.path)?;
             Ok((file, room))
@@ -330,8 +347,12 @@ impl StateFile {
                 return Err(error);
             }
         };
-        if let Some(directory) = self.path.parent() {
-            sync_directory(directory)?;
+        let synced = self.path.parent().map_or(Ok(()), sync_directory);
+        if let Err(error) = synced {
+            // It is not known which of the two files the next start finds.
+            written.failed = true;
+            self.synced.notify_all();
+            return Err(error);
         }
         written.former += written.length;
         written.length = text.len() as u64;
@@ -339,6 +360,7 @@ impl StateFile {
         written.durable = written.former + written.length;
         written.file = file.into();
         written.room = room;
+        written.lacks = false;
         written.compact_at = COMPACT_BYTES_MIN.max(written.length * 2);
         self.synced.notify_all();
         Ok(())

@@ -25,10 +25,15 @@ impl FileSystem {
         self.sync_some_below(directory, |_| true)
     }
 
-    /// The same without new directories, and new files that are empty: their names are durable in the state file, and their bytes and
-    /// times may come soon.
+    /// The same, but new directories and new empty files stay here: their names are durable in the state file, and they may be given
+    /// bytes and times soon.
     pub fn sync_written_below(&self, directory: u64) -> Result<()> {
-        self.sync_some_below(directory, |node| !node.is_only_a_name())
+        if self.state.lacks_something() {
+            return self.sync_below(directory);
+        }
+        self.sync_some_below(directory, |node| !node.is_only_a_name())?;
+        // A call that failed may have left something in memory alone.
+        Ok(self.state.durable(self.state.end())?)
     }
 
     fn sync_some_below(&self, directory: u64, wanted: impl Fn(&Node) -> bool) -> Result<()> {

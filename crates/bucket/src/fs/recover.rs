@@ -142,7 +142,7 @@ impl FileSystem {
                 Ok(uploads) if below == TEMPORARY => unknown.extend(uploads),
                 Ok(uploads) => unknown.extend(uploads.into_iter().filter(|one| one.key == key)),
                 // Then the bucket's lifecycle rules end them.
-                Err(error @ StoreError::Refused(_)) => {
+                Err(error @ (StoreError::Refused(_) | StoreError::NotFound(_))) => {
                     say(&format!("unfinished uploads are not looked for: {error}"));
                 }
                 Err(error) => return Err(error.into()),

@@ -615,6 +615,22 @@ fn a_new_file_that_is_empty_is_not_uploaded_before_its_bytes() {
 }
 
 #[test]
+fn a_new_file_on_its_way_is_waited_for() {
+    let (memory, _state, system) = fixture();
+    let id = file(&system, "f");
+    system.write(id, 0, b"content").unwrap();
+    memory.fail(|_, _| Some(Failure::Late(Duration::from_millis(200))));
+    let other = system.clone();
+    let uploading = std::thread::spawn(move || other.sync_file(id));
+    while !system.tree().nodes[&id].busy {
+        std::thread::yield_now();
+    }
+    system.sync_written_below(ROOT).unwrap();
+    assert!(system.tree().nodes[&id].remote.is_some());
+    uploading.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_large_file_is_uploaded_while_it_is_written() {
     let (memory, _state, system) = fixture();
     let id = file(&system, "f");

@@ -122,8 +122,8 @@ impl FileSystem {
     }
 
     /// Begins a multipart upload; its identity. It is noted, and so is that there may be another of the key whose answer was lost:
-    /// the next start ends these. That need not be durable before the parts: what a power cut forgets is left to the bucket's
-    /// lifecycle rules.
+    /// the next start ends these. That need not be durable before the parts, nor noted at all: what is forgotten is left to the
+    /// bucket's lifecycle rules.
     pub(super) fn begin_multipart(&self, key: &str, properties: &Properties) -> Result<String> {
         let below = key[self.settings.prefix.len()..].to_owned();
         // The next start looks for all uploads of temporary keys.
@@ -132,8 +132,9 @@ impl FileSystem {
             let mut tree = self.tree();
             // One of an earlier upload of the key, whose answer was lost.
             stays_noted = tree.beginnings.contains(&below);
-            if !stays_noted {
-                self.state.append(&[Change::MultipartBegins(below.clone())])?;
+            let begins = [Change::MultipartBegins(below.clone())];
+            // On a full disk an upload may be what makes room.
+            if !stays_noted && self.state.append(&begins).is_ok() {
                 tree.beginnings.insert(below.clone());
             }
         }
@@ -144,19 +145,12 @@ impl FileSystem {
             batch.push(Change::MultipartBegins(below.clone()));
         }
         let mut tree = self.tree();
-        let appended = self.state.append_end(&batch);
+        let _ = self.state.append_end(&batch);
         if !stays_noted {
             tree.beginnings.remove(&below);
         }
         tree.multiparts.insert(upload.clone(), below);
-        drop(tree);
-        match appended {
-            Ok(_) => Ok(upload),
-            Err(error) => {
-                self.give_up(key, &upload);
-                Err(error.into())
-            }
-        }
+        Ok(upload)
     }
 
     fn put_segment(

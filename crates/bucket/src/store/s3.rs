@@ -451,7 +451,8 @@ impl Store for S3 {
         loop {
             let request = self.client.list_multipart_uploads().bucket(&self.bucket).prefix(prefix);
             let request = request.encoding_type(EncodingType::Url);
-            let request = request.set_key_marker(after.0).set_upload_id_marker(after.1);
+            let request =
+                request.set_key_marker(after.0.clone()).set_upload_id_marker(after.1.clone());
             let answer = self.runtime.block_on(request.send());
             let answer = answer.map_err(|error| self.error(prefix, "list uploads of", error))?;
             found.extend(answer.uploads().iter().map(|upload| Unfinished {
@@ -462,7 +463,13 @@ impl Store for S3 {
                 return Ok(found);
             }
             let next = answer.next_key_marker().map(decoded);
-            after = (next, answer.next_upload_id_marker().map(str::to_owned));
+            let next = (next, answer.next_upload_id_marker().map(str::to_owned));
+            if next == after {
+                return Err(StoreError::Failed(format!(
+                    "a listing of uploads of {prefix} has no end"
+                )));
+            }
+            after = next;
         }
     }
 

@@ -231,6 +231,7 @@ impl FileSystem {
         new: Place<'_>,
     ) -> Result<Attributes, Errno> {
         let inode = self.inode(node)?;
+        self.check_writable()?;
         if !self.home.makes_links() {
             return Err(Errno::EPERM);
         }
