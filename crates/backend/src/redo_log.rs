@@ -437,7 +437,7 @@ impl Log {
                 (io, written)
             }
             LogJob::SyncHome(io) => {
-                let synced = whole::sync_for_log(self.source.as_fd()).map_err(io::Error::from);
+                let synced = whole::sync_file_system(self.source.as_fd()).map_err(io::Error::from);
                 if let Err(error) = &synced {
                     tracing::error!("cannot sync the file system of SOURCE: {error}");
                 }

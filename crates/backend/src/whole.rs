@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags, fdatasync, fgetxattr, fstatfs, fsync, openat, syncfs};
+use rustix::fs::{Mode, OFlags, fstatfs, fsync, openat, syncfs};
 use weir_engine::ErrorKind;
 
 use crate::error::error_kind;
@@ -22,33 +22,9 @@ const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 ///
 /// # Errors
 /// Those of syncfs(2) and fsync(2).
-pub(crate) fn sync_file_system(directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    syncfs(directory)?;
-    if is_fuse(directory)? { fsync(directory) } else { Ok(()) }
-}
-
-/// The same, for the log, which may forget what is durable. `weir-bucket` answers fdatasync(2) when it could bring everything below
-/// the directory into the bucket after a crash: new files, still empty, are not uploaded twice. From other file systems fdatasync(2)
-/// of a directory does not promise names.
-///
-/// # Errors
-/// Those of syncfs(2) and fsync(2).
-pub(crate) fn sync_for_log(directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    syncfs(directory)?;
-    match is_fuse(directory)? {
-        true if is_bucket(directory) => fdatasync(directory),
-        true => fsync(directory),
-        false => Ok(()),
-    }
-}
-
-fn is_fuse(directory: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-    Ok(fstatfs(directory)?.f_type == FUSE_SUPER_MAGIC)
-}
-
-/// Whether `weir-bucket` serves it: its root has an attribute of this name.
-fn is_bucket(directory: BorrowedFd<'_>) -> bool {
-    fgetxattr(directory, "user.weir.bucket", &mut [0_u8; 0]).is_ok()
+pub(crate) fn sync_file_system(directory: impl AsFd) -> rustix::io::Result<()> {
+    syncfs(&directory)?;
+    if fstatfs(&directory)?.f_type == FUSE_SUPER_MAGIC { fsync(&directory) } else { Ok(()) }
 }
 
 /// A new open file description of a directory.
@@ -88,30 +64,8 @@ impl WholeSync {
     /// The error that syncfs(2) reported to this request, or to another one since [`WholeSync::failures`]
     /// returned `failures`.
     pub fn sync(&self, failures: u64, failed: impl FnOnce(ErrorKind)) -> Result<(), ErrorKind> {
-        self.sync_by(sync_file_system, failures, failed)
-    }
-
-    /// As [`WholeSync::sync`], so that a log may forget what home was given: a bucket need not have it yet, if no crash of this machine
-    /// takes it away.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn sync_for_log(
-        &self,
-        failures: u64,
-        failed: impl FnOnce(ErrorKind),
-    ) -> Result<(), ErrorKind> {
-        self.sync_by(sync_for_log, failures, failed)
-    }
-
-    fn sync_by(
-        &self,
-        way: fn(BorrowedFd<'_>) -> rustix::io::Result<()>,
-        failures: u64,
-        failed: impl FnOnce(ErrorKind),
-    ) -> Result<(), ErrorKind> {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(errno) = way(directory.as_fd()) {
+        if let Err(errno) = sync_file_system(&*directory) {
             let kind = error_kind(&errno.into());
             failed(kind);
             self.failures.fetch_add(1, Ordering::SeqCst);

@@ -167,8 +167,6 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
         limits: Limits::s3(mount.part_size << 20),
         listing_ttl: Duration::from_secs(mount.listing_ttl),
         quiet: Duration::from_secs(2),
-        // Weir brings bytes home half a minute after the name.
-        quiet_empty: Duration::from_secs(60),
         pending_bytes_max: 256 << 20,
         pending_nodes_max: 16 << 10,
         parallel: 16,

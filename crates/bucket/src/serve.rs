@@ -435,14 +435,10 @@ impl Filesystem for Server {
         _req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
-        datasync: bool,
+        _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let result = match datasync {
-            true => self.system.sync_written_below(ino.0),
-            false => self.system.sync_below(ino.0),
-        };
-        answer(result, reply);
+        answer(self.system.sync_below(ino.0), reply);
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

@@ -172,8 +172,6 @@ struct Written {
     durable: Position,
     syncing: bool,
     failed: bool,
-    /// A batch could not be appended since the file was written anew: it does not say all.
-    lacks: bool,
     compact_at: u64,
 }
 
@@ -211,7 +209,6 @@ impl StateFile {
             durable: good,
             syncing: false,
             failed: false,
-            lacks: false,
             compact_at: COMPACT_BYTES_MIN.max(good * 2),
         };
         let state = StateFile { path, written: Mutex::new(written), synced: Condvar::new() };
@@ -234,12 +231,6 @@ impl StateFile {
 
     fn append_with(&self, batch: &[Change], reserve: u64) -> io::Result<Position> {
         let mut written = self.written();
-        let appended = Self::append_to(&mut written, batch, reserve);
-        written.lacks |= appended.is_err();
-        appended
-    }
-
-    fn append_to(written: &mut Written, batch: &[Change], reserve: u64) -> io::Result<Position> {
         if written.failed {
             return Err(io::Error::other("the state file failed before"));
         }
@@ -263,11 +254,6 @@ impl StateFile {
     pub fn end(&self) -> Position {
         let written = self.written();
         written.former + written.length
-    }
-
-    /// Whether it may not say all: a batch could not be appended.
-    pub fn lacks_something(&self) -> bool {
-        self.written().lacks
     }
 
     /// How long the file would be if the machine stopped now.
@@ -360,7 +346,6 @@ impl StateFile {
         written.durable = written.former + written.length;
         written.file = file.into();
         written.room = room;
-        written.lacks = false;
         written.compact_at = COMPACT_BYTES_MIN.max(written.length * 2);
         self.synced.notify_all();
         Ok(())

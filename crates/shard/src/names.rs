@@ -181,13 +181,13 @@ impl Shard {
         });
     }
 
-    /// Makes everything durable that home was given, so that the log may forget it ([`weir_backend::WholeSync::sync_for_log`]). Blocks.
+    /// Makes everything durable that home was given (syncfs(2)). Blocks.
     ///
     /// # Errors
     /// Home's.
     pub fn settle_home(&self) -> Result<(), ErrorKind> {
         let failures = self.whole().failures();
-        self.whole().sync_for_log(failures, |kind| {
+        self.whole().sync(failures, |kind| {
             self.core.event(Thread::Completion, |state, now| {
                 state.engine.home_sync_failed(kind, now);
             });

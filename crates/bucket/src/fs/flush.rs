@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::tree::{Node, Tree};
+use super::tree::Tree;
 use super::{Error, FileSystem, ROOT, Result, in_parallel, say};
 use crate::store::StoreError;
 
@@ -22,28 +22,13 @@ impl FileSystem {
 
     /// Brings a directory and all below it into the bucket.
     pub fn sync_below(&self, directory: u64) -> Result<()> {
-        self.sync_some_below(directory, |_| true)
-    }
-
-    /// The same, but new directories and new empty files stay here: their names are durable in the state file, and they may be given
-    /// bytes and times soon.
-    pub fn sync_written_below(&self, directory: u64) -> Result<()> {
-        if self.state.lacks_something() {
-            return self.sync_below(directory);
-        }
-        self.sync_some_below(directory, |node| !node.is_only_a_name())?;
-        // A call that failed may have left something in memory alone.
-        Ok(self.state.durable(self.state.end())?)
-    }
-
-    fn sync_some_below(&self, directory: u64, wanted: impl Fn(&Node) -> bool) -> Result<()> {
         if self.store.is_fenced() {
             return Err(Error::Store(StoreError::Fenced));
         }
         let pending: Vec<u64> = {
             let tree = self.tree();
-            let pending = tree.dirty.iter().copied().filter(|id| is_below(&tree, *id, directory));
-            pending.filter(|id| tree.get(*id).is_some_and(&wanted)).collect()
+            let pending = tree.dirty.iter().copied();
+            pending.filter(|id| is_below(&tree, *id, directory)).collect()
         };
         self.upload_all(&pending)
     }
@@ -92,11 +77,7 @@ impl FileSystem {
             || tree.dirty.len() > self.settings.pending_nodes_max;
         let is_due = |id: &u64| {
             let Some(node) = tree.get(*id) else { return false };
-            let wait = match node.is_only_a_name() {
-                true => self.settings.quiet_empty,
-                false => self.settings.quiet,
-            };
-            let quiet = node.changed_at.is_none_or(|at| now - at >= wait);
+            let quiet = node.changed_at.is_none_or(|at| now - at >= self.settings.quiet);
             node.is_dirty()
                 && !node.busy
                 && node.retry_after.is_none_or(|at| at <= now)

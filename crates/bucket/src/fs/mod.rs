@@ -75,8 +75,6 @@ pub struct Settings {
     pub listing_ttl: Duration,
     /// What was not changed for this long is uploaded.
     pub quiet: Duration,
-    /// The same for a new directory, and a new file that is empty.
-    pub quiet_empty: Duration,
     /// More bytes than these, or nodes, are not left pending.
     pub pending_bytes_max: u64,
     /// See `pending_bytes_max`.

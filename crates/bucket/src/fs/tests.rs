@@ -57,7 +57,6 @@ fn open_with(
         limits: LIMITS,
         listing_ttl: ttl,
         quiet: Duration::ZERO,
-        quiet_empty: Duration::ZERO,
         pending_bytes_max: 1 << 20,
         pending_nodes_max: 1000,
         parallel,
@@ -452,12 +451,7 @@ impl Run {
 
     fn sync_all(&mut self) {
         println!("sync");
-        // What is synced is there after a crash in either case.
-        let result = match self.random.below(2) {
-            0 => self.system.sync_below(ROOT),
-            _ => self.system.sync_written_below(ROOT),
-        };
-        match result {
+        match self.system.sync_below(ROOT) {
             Ok(()) => {
                 let paths: Vec<String> = self.model.keys().cloned().collect();
                 paths.iter().for_each(|path| self.synced(path));
@@ -587,47 +581,6 @@ fn new_files_cost_one_request_each() {
     system.unlink(ROOT, "x").unwrap();
     system.sync_below(ROOT).unwrap();
     assert_eq!(system.store.counts().now().requests - before.unwrap(), 50);
-}
-
-#[test]
-fn a_new_file_that_is_empty_is_not_uploaded_before_its_bytes() {
-    let (memory, state, system) = fixture();
-    let ids = ["empty", "late", "written"].map(|name| file(&system, name));
-    let made = Made { kind: Kind::Directory, mode: 0o755, uid: 0, gid: 0, target: None };
-    system.make(ROOT, "directory", made, false).unwrap();
-    system.write(ids[2], 0, b"content").unwrap();
-    let uploaded = || memory.objects().into_keys().collect::<Vec<_>>();
-    system.sync_written_below(ROOT).unwrap();
-    assert_eq!(uploaded(), ["pre/written"]);
-    system.write(ids[1], 0, b"content").unwrap();
-    system.sync_written_below(ROOT).unwrap();
-    assert_eq!(uploaded(), ["pre/late", "pre/written"]);
-    // A file that is made empty is no new one.
-    system.set_attributes(ids[2], NewAttributes { size: Some(0), ..Default::default() }).unwrap();
-    system.sync_written_below(ROOT).unwrap();
-    assert_eq!(memory.objects()["pre/written"], b"");
-    // What was not uploaded is there after a crash.
-    drop(system);
-    let system = open(&memory, state.path(), Duration::from_secs(1000));
-    assert_eq!(system.lookup(ROOT, "empty").unwrap().size, 0);
-    system.sync_below(ROOT).unwrap();
-    assert_eq!(uploaded(), ["pre/directory/", "pre/empty", "pre/late", "pre/written"]);
-}
-
-#[test]
-fn a_new_file_on_its_way_is_waited_for() {
-    let (memory, _state, system) = fixture();
-    let id = file(&system, "f");
-    system.write(id, 0, b"content").unwrap();
-    memory.fail(|_, _| Some(Failure::Late(Duration::from_millis(200))));
-    let other = system.clone();
-    let uploading = std::thread::spawn(move || other.sync_file(id));
-    while !system.tree().nodes[&id].busy {
-        std::thread::yield_now();
-    }
-    system.sync_written_below(ROOT).unwrap();
-    assert!(system.tree().nodes[&id].remote.is_some());
-    uploading.join().unwrap().unwrap();
 }
 
 #[test]

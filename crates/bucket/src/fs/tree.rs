@@ -284,12 +284,6 @@ impl Node {
         self.attributes_dirty || self.content.changed
     }
 
-    /// Whether it is a new file without content, or a new directory, of which the bucket has nothing, nor is being given anything.
-    pub fn is_only_a_name(&self) -> bool {
-        let is_new = self.remote.is_none() && self.replaces.is_none() && self.doubt.is_none();
-        is_new && !self.busy && self.attributes.kind != Kind::Symlink && !self.content.changed
-    }
-
     /// Whether it may be gone: see [`Doubt`].
     pub fn may_be_gone(&self) -> bool {
         self.doubt.as_ref().is_some_and(Doubt::is_about_name)
