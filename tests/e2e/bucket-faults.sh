@@ -64,7 +64,7 @@ acknowledged() { python3 "$SUPPORT/acknowledged.py" "$@"; }
 saved() { cat "$NOTES" 2>/dev/null | grep -c -e ^saved -e ^removed || true; }
 saved_more_than() { [ "$(saved)" -gt "$1" ]; }
 
-# The process that serves the bucket, and that there is none.
+# bucket_process prints the process ID of weir-bucket; no_bucket: it has ended.
 bucket_process() { pgrep -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT"; }
 no_bucket() { ! bucket_process >/dev/null; }
 

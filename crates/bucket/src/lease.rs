@@ -22,7 +22,7 @@ use crate::store::{Condition, Metered, Store, StoreError};
 pub const KEY: &str = ".weir-lease";
 /// How long a lease is valid that is not renewed.
 pub const VALID: Duration = Duration::from_secs(30);
-/// How often a renewal is begun anew at once.
+/// Attempts of one renewal.
 const RENEWALS_MAX: u32 = 4;
 
 /// What the object says.
@@ -190,8 +190,8 @@ impl Lease {
         Ok(Some((head.etag, serde_json::from_slice(&bytes).unwrap_or(unreadable))))
     }
 
-    /// Renews it. An answer that was lost is told from another's lease by what the object says; whoever watches the lease has
-    /// counted since that renewal, or an earlier one, so it is renewed once more.
+    /// Renews it. If the object is not as it was written last, it says whose lease it is. If it is this one's, an earlier renewal was
+    /// done and its answer was lost. Others have counted the time since then, so the lease is renewed again.
     pub fn renew(&mut self, store: &dyn Store) -> Result<(), StoreError> {
         for _ in 0..RENEWALS_MAX {
             let etag = Condition::Etag(self.etag.clone());

@@ -353,7 +353,7 @@ impl StateFile {
 }
 
 /// Gives a file room up to a length, beyond its end, and some more; how far it has room. Where file systems cannot do that,
-/// what there is has to do.
+/// nothing is reserved.
 fn have_room(file: &File, room: u64, wanted: u64) -> io::Result<u64> {
     if room >= wanted {
         return Ok(room);

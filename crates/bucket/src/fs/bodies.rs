@@ -16,7 +16,7 @@ impl Bodies {
         Bodies { part_bytes, parts, free: Mutex::new(parts), freed: Condvar::new() }
     }
 
-    /// Waits for room for a body, and has it while `work` is done. A body that is larger than all the room is alone.
+    /// Waits for room for a body, and has it while `work` is done. A body that is larger than the bound waits until no other is in memory.
     pub fn with<T>(&self, bytes: u64, work: impl FnOnce() -> T) -> T {
         let wanted = (bytes.div_ceil(self.part_bytes) as usize).clamp(1, self.parts);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,7 +22,7 @@ const WINDOW_MAX: u64 = 8 << 20;
 const AHEAD: u64 = 4;
 const THREADS_MAX: usize = 16;
 const BYTES_MAX: u64 = 256 << 20;
-/// Up to so many units that are there are fetched as well if that saves a request.
+/// A gap of at most this many cached units between missing ones is fetched with them: that saves a request.
 const GAP_UNITS: u64 = 8;
 
 enum Unit {

@@ -51,7 +51,7 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 /// How long an answer may take; that of a request for which the store copies an object, before it answers.
 const ANSWER: Duration = Duration::from_secs(60);
 const ANSWER_OF_COPY: Duration = Duration::from_secs(600);
-/// A connection on which nothing moves for so long is given up.
+/// A connection is given up when no byte has moved on it for this time.
 const STALLED: Duration = Duration::from_secs(30);
 /// A network is not too slow if it takes this many bytes a second of each of the requests that are under way.
 const BYTES_A_SECOND_MIN: u64 = 8 << 10;
