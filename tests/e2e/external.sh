@@ -245,6 +245,18 @@ group)
         [ "$(reported "$WORK/report.json" promises)" -ge 30 ] || fail "$kind: the report is not of the whole group: $(cat "$WORK/report.json")"
         grep -q "\"group\": \"$name\"" "$WORK/report.json" || fail "$kind: the report does not name the group"
     done
+    # A mount that was unmounted meanwhile keeps nobody from joining.
+    mode=every-write
+    mkdir "$WORK/other" "$WORK/other-mnt"
+    mount_weir "$WORK/other" "$WORK/other-mnt" "${COMMIT[@]}"
+    in_group -- sh -c ": first-of-$name; echo x >$WORK/other-mnt/f; echo ready; exec sleep $long" >"$WORK/first-of-two" &
+    first=$!
+    soon filled "$WORK/first-of-two" || fail "the first program does not run"
+    umount_weir "$WORK/other-mnt"
+    expect_equal "status after an unmount" "$(in_group -- true && echo 0 || echo $?)" 0
+    pkill -9 -f "^sleep $long$"
+    wait "$first" || true
+    mode=external
     # The first may end first; then the others go on, and each has its own status. Where one goes on syncing, the other's end does not wait for it.
     begin_two "sleep 1; exit 3" "while [ ! -e $WORK/stop ]; do echo x >$MNT/f; sync $MNT/f; done; echo done; exit 4"
     sleep 2

@@ -99,6 +99,11 @@ impl Joined {
         is_doubtful.then(|| (self.mount.clone(), Arc::clone(&self.connection)))
     }
 
+    /// Whether the daemon counts what it promises, or what it has promised is not durable.
+    fn is_counting(&self) -> bool {
+        !has_hung_up(&self.connection) || self.promises.is_pending()
+    }
+
     fn is_dead(&self) -> bool {
         // In this order: the daemon says that it has ended before its connection closes.
         self.promises.made().total() > 0
@@ -321,17 +326,18 @@ impl Commits {
         }
     }
 
-    /// The devices of the mounts whose daemons do so.
+    /// The devices of the mounts whose daemons do so; not of those that have ended.
     pub(crate) fn joined(&self) -> Vec<Device> {
-        self.lock().joined.iter().map(|joined| joined.mount.device).collect()
+        let state = self.lock();
+        let living = state.joined.iter().filter(|joined| joined.is_counting());
+        living.map(|joined| joined.mount.device).collect()
     }
 
     /// Whether the daemon of the mount with this device does so.
     pub(crate) fn has_joined(&self, device: Device) -> bool {
         let state = self.lock();
         let joined = state.joined.iter().find(|joined| joined.mount.device == device);
-        joined
-            .is_some_and(|joined| !has_hung_up(&joined.connection) || joined.promises.is_pending())
+        joined.is_some_and(Joined::is_counting)
     }
 
     /// Whether somebody outside waits for what was promised on a mount, so that no more is to be.
@@ -627,8 +633,9 @@ mod tests {
         // Somebody outside has waited for it.
         assert!(commits.promised().is_empty());
         assert_eq!(commits.counts().promises, 4);
+        assert_eq!(commits.joined(), [(0, 1)]);
         drop(there);
-        assert!(!commits.has_joined((0, 1)));
+        assert!(!commits.has_joined((0, 1)) && commits.joined().is_empty());
         daemon.promise();
         assert!(commits.has_joined((0, 1)));
         assert_eq!(commits.promised(), [(0, 1)]);

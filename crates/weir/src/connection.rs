@@ -8,13 +8,16 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::mounts::Device;
 
 const MOUNTED_AT: &str = "/sys/fs/fuse/connections";
+
+/// `FUSE_CTL_SUPER_MAGIC` (fs/fuse/control.c).
+const MAGIC: rustix::fs::FsWord = 0x6573_5543;
 
 /// The connection of one mount. It is that mount's also when another one has its number by now.
 #[derive(Debug)]
@@ -55,6 +58,16 @@ impl Connection {
         rustix::io::write(&self.abort, b"1")?;
         Ok(())
     }
+}
+
+/// Whether the kernel has no connection of a mount with this device number; false where fusectl is not mounted.
+pub fn is_gone(device: Device) -> bool {
+    // The whole path at once would also be missing without fusectl.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(all) = rustix::fs::openat(CWD, MOUNTED_AT, flags, Mode::empty()) else { return false };
+    let is_fusectl = rustix::fs::fstatfs(&all).is_ok_and(|found| found.f_type == MAGIC);
+    let found = || rustix::fs::statat(&all, device.minor.to_string(), AtFlags::empty());
+    is_fusectl && found().is_err_and(|errno| errno == Errno::NOENT)
 }
 
 /// The connection's directory.

@@ -25,6 +25,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use weir_session::{Group, Promised, Refusal, Tree, TreeEvent};
 
+use crate::connection;
 use crate::control::client::Daemon;
 use crate::control::conversation::Deadline;
 use crate::control::protocol;
@@ -350,6 +351,8 @@ impl Membership {
             };
             match join() {
                 Ok(connection) => joined.push(connection),
+                // Nobody can change it any more.
+                Err(_) if connection::is_gone(Device { major, minor }) => {}
                 Err(error) if self.promised == Promised::Changes => {
                     return Err(format!("a mount of the group cannot be joined: {error}"));
                 }
