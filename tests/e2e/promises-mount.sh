@@ -183,8 +183,10 @@ remount() {
         grep -q \" \$MNT ro,nosuid,nodev\" /proc/self/mountinfo
         mount -o remount,rw \$MNT
         grep -q \" \$MNT rw,nosuid,nodev\" /proc/self/mountinfo
-        umount \$MNT" &
+        umount \$MNT
+        touch \$WORK/changed" &
     writer=$!
+    wait_for sh -c "! kill -0 $writer 2>/dev/null || [ -e $WORK/changed ]"
     # The mount in the namespace ends; the one here stays and keeps SOURCE locked.
     wait_for sh -c "! kill -0 $writer 2>/dev/null || ! grep -q 'lowerdir=$WORK' /proc/[0-9]*/mountinfo 2>/dev/null"
     umount_weir "$MNT"
