@@ -6,14 +6,13 @@
 #        at last in the bucket, where neither temporary objects nor multipart uploads stay;
 # large: small writes, appends, truncations and renames of a large file, each synced into the bucket;
 # away: the store is away while a program saves files: `weir umount` says so, and after another mount all is there;
-# credentials: they expire: programs go on, the mount stays, says what to do, and goes on with new ones;
+# outage: the same, and the mount goes on when the store is back as if nothing had been;
+# credentials, cold: they expire: programs go on, the mount stays, says what to do, and goes on with new ones, also if a program has
+#        tried to read a file that is only in the bucket;
 # silent: the store does not answer while the lease runs out: nothing is changed any more, until it is renewed;
 # full: the disk of the log and of what is not in the bucket yet is full: ENOSPC, and nothing that was acknowledged is lost.
-# outage, cold: away and credentials, after which the mount goes on as if nothing had been; these find known faults: programs are
-#        stopped, and `weir sync` and `weir umount` fail for a file that was clean when a sync of the bucket failed.
-# cases: saves large away credentials silent full
-# long-cases: outage cold
-# all: saves large away credentials silent
+# cases: saves large away outage credentials cold silent full
+# all: saves large away outage credentials cold silent
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 source "$SUPPORT/store.sh"

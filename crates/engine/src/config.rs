@@ -188,6 +188,9 @@ pub struct Config {
     pub retry_delay: Duration,
     /// The back end is known to be rotational, even if its cache makes it look fast.
     pub rotational: bool,
+    /// Home keeps what a sync could not make durable, and its next sync makes that durable, too: a failed sync is an error, and loses
+    /// nothing. So it is with a bucket, of which `weir-bucket` keeps what the store did not take. A local file system may drop it.
+    pub keeps_unsynced: bool,
     /// Dirty pages that the disk arm is about to pass are written together with the next request (AWOL, section 4). No
     /// effect on a device that is not rotational.
     pub opportunistic: bool,
@@ -235,6 +238,7 @@ impl Default for Config {
             readahead_pages_max: 512,
             retry_delay: Duration::from_secs(1),
             rotational: false,
+            keeps_unsynced: false,
             opportunistic: false,
             requests_in_flight_max: 1024,
         }

@@ -64,7 +64,7 @@ pub use config::{
 };
 pub use engine::Engine;
 pub use error::{Error, ErrorCursor, ErrorKind};
-pub use events::names::NotLogged;
+pub use events::names::{NotLogged, RecordOf};
 pub use stats::Stats;
 pub use time::Time;
 pub use weir_frames::{Frame, FramePool, PAGE_BYTES};

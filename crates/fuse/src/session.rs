@@ -5,8 +5,8 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 use std::thread::{self, Builder, JoinHandle, available_parallelism};
 use std::time::Duration;
 
@@ -145,7 +145,17 @@ pub fn mount(
     let fs = Arc::new(fs.map_err(MountError::Source)?);
     if let Some(behind) = &fs.write_behind {
         let of = Arc::downgrade(&fs);
-        behind.start(move || of.upgrade().is_some_and(|fs| fs.bring_names_home()));
+        let for_log = Weak::clone(&of);
+        behind.start(
+            move || of.upgrade().is_some_and(|fs| fs.bring_names_home()),
+            move |job| {
+                if let Some(fs) = for_log.upgrade()
+                    && let Some(behind) = &fs.write_behind
+                {
+                    fs.work_on_log(behind, job);
+                }
+            },
+        );
         if fs.options.is_elsewhere {
             let of = Arc::downgrade(&fs);
             behind.listers.start(move |directory| of.upgrade()?.list_ahead(directory));
@@ -374,7 +384,7 @@ impl Observer {
         let fs = Arc::clone(&self.0);
         thread::spawn(move || {
             let behind = fs.write_behind.as_ref().expect("there are names");
-            then(fs.settle_names_until(behind, until).map_err(io::Error::other));
+            then(fs.settle_names_until(behind, until, true).map_err(io::Error::other));
         });
     }
 

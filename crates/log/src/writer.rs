@@ -158,8 +158,12 @@ impl Writer {
     /// Whether `bytes` bytes are free in the ring, not counting the open group and the part of its row that is
     /// lost if the group does not fit there.
     pub fn has_space(&self, bytes: u64) -> bool {
-        let left = (u64::from(self.superblock.row_blocks) - 1) * BLOCK_BYTES as u64;
-        self.used_bytes() + left + bytes <= self.capacity_bytes()
+        self.used_bytes() + self.lost_bytes_max() + bytes <= self.capacity_bytes()
+    }
+
+    /// The most bytes of a row that are lost if a group does not fit there.
+    pub fn lost_bytes_max(&self) -> u64 {
+        (u64::from(self.superblock.row_blocks) - 1) * BLOCK_BYTES as u64
     }
 
     /// A number for a file, unique in this log for ever. `None` if no number is left below the bound of the

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome};
+use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome, RecordOf};
 use weir_log::{Lsn, Record};
 
 use crate::core::Thread;
@@ -49,11 +49,10 @@ impl Shard {
         &self,
         named: &[Record<'_>],
         record: &Record<'_>,
-        for_home: bool,
+        of: RecordOf,
     ) -> Result<Lsn, NotLogged> {
-        self.core.event(Thread::Holding, |state, now| {
-            state.engine.log_names(named, record, for_home, now)
-        })
+        self.core
+            .event(Thread::Holding, |state, now| state.engine.log_names(named, record, of, now))
     }
 
     /// Appends the record of which inode a file is that home has just made. From there on the file's data is logged for that
@@ -68,7 +67,7 @@ impl Shard {
         record: &Record<'_>,
     ) -> Result<Lsn, NotLogged> {
         self.core.event(Thread::Holding, |state, now| {
-            let lsn = state.engine.log_names(&[], record, true, now)?;
+            let lsn = state.engine.log_names(&[], record, RecordOf::HomeDid, now)?;
             state.engine.identify(file, identity);
             Ok(lsn)
         })

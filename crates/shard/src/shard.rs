@@ -668,7 +668,7 @@ impl Shard {
         }
     }
 
-    /// Brings all dirty data of all files home and makes it durable. The error is the first one met.
+    /// Brings all dirty data of all files home. The error is the first one met.
     pub fn sync_all(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.sync_by(None, done, |engine, request, now| engine.sync_all(request, now));
     }
@@ -715,6 +715,24 @@ impl Shard {
                 done(home.map_err(Error::Home));
             }));
         });
+    }
+
+    /// As [`Shard::sync_all`], with the files' times. Nothing is durable by it.
+    pub fn bring_all_home(self: &Arc<Self>, done: impl FnOnce() + Send + 'static) {
+        let shard = Arc::clone(self);
+        // Who makes it durable is told of errors.
+        self.sync_all(move |_| {
+            let core = Arc::clone(&shard.core);
+            core.directory.defer(Box::new(move || {
+                shard.restore_all_times();
+                done();
+            }));
+        });
+    }
+
+    /// Whether a failed sync of home loses nothing ([`Config::keeps_unsynced`]).
+    pub fn home_keeps_unsynced(&self) -> bool {
+        self.core.lock().engine.config().keeps_unsynced
     }
 
     /// Restores the modification times at home of all clean files, which is otherwise done a moment after their data is home.

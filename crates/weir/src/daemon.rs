@@ -229,8 +229,11 @@ impl Locked {
             }
             _ => settings,
         };
-        let config =
-            Config { rotational: is_rotational(source.as_fd()), ..settings.engine.clone() };
+        let config = Config {
+            rotational: is_rotational(source.as_fd()),
+            keeps_unsynced: local_log::is_bucket(&source),
+            ..settings.engine.clone()
+        };
         let shard =
             Shard::start_with(config, source.as_fd(), log, settings.lane).map_err(start_error)?;
         if is_ordered && !shard.log_holds_any_write() {

@@ -20,7 +20,7 @@ use crate::source::Source;
 /// File systems that are on other machines, and on which an inode is not known again after a mount (they have no lasting
 /// handles, so that nothing but Weir's own notes knows the files anyway).
 const ELSEWHERE: [&str; 17] = [
-    "fuse.weir-bucket",
+    BUCKET,
     "fuse.sshfs",
     "fuse.rclone",
     "fuse.s3fs",
@@ -39,15 +39,27 @@ const ELSEWHERE: [&str; 17] = [
     "coda",
 ];
 
+/// What `weir-bucket` serves.
+const BUCKET: &str = "fuse.weir-bucket";
+
 /// The names of logs begin so.
 const PREFIX: &str = "log-";
 
 /// Whether SOURCE is on another machine.
 pub fn is_elsewhere(source: &Source) -> bool {
-    let Ok(stat) = rustix::fs::fstat(source.as_fd()) else { return false };
-    let Ok(mounts) = MountTable::read() else { return false };
-    let mount = mounts.of_device(Device::from_raw(stat.st_dev));
-    mount.is_some_and(|mount| ELSEWHERE.contains(&mount.fs_type.as_str()))
+    file_system(source).is_some_and(|found| ELSEWHERE.contains(&found.as_str()))
+}
+
+/// Whether SOURCE is a bucket that `weir-bucket` serves.
+pub fn is_bucket(source: &Source) -> bool {
+    file_system(source).is_some_and(|found| found == BUCKET)
+}
+
+/// The type of SOURCE's file system, as the mount table has it.
+fn file_system(source: &Source) -> Option<String> {
+    let stat = rustix::fs::fstat(source.as_fd()).ok()?;
+    let mounts = MountTable::read().ok()?;
+    mounts.of_device(Device::from_raw(stat.st_dev)).map(|mount| mount.fs_type.clone())
 }
 
 /// Where logs of this user are kept: the first of `$STATE_DIRECTORY` if a service manager gives it (systemd.exec(5)),

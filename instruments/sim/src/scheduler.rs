@@ -150,6 +150,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         retry_delay: Duration::from_millis(*rng.pick(&[100, 1_000])),
         // No draws of their own either.
         rotational: hard == 5,
+        keeps_unsynced: false,
         opportunistic: hard == 5,
         requests_in_flight_max: if transfer_pages_max < 8 { 2 } else { 1024 },
     }

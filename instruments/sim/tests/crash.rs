@@ -1,6 +1,6 @@
 //! Power cuts under many seeds.
 
-use weir_sim::crash::{self, Broken, Plan, Tally, Undo};
+use weir_sim::crash::{self, Broken, Homes, Plan, Tally, Undo};
 
 /// A seed's run, or where it failed and how to run it again.
 fn run(seed: u64, lives: u32, operations: u32, sparse: u64) -> Tally {
@@ -38,13 +38,28 @@ fn what_spilled_is_not_lost_either() {
     assert!(tally.spilled > 2_000 && tally.log_reads > 500, "{tally:?}");
 }
 
+/// What `weir-bucket` promises: a failed sync loses nothing, and later ones succeed, whatever is in the log.
+#[test]
+fn where_home_keeps_what_it_could_not_sync_syncs_succeed_when_it_works_again() {
+    let mut tally = Tally::default();
+    for (seed, lives, operations, sparse) in [(4000, 3, 150, 1), (4100, 8, 500, 40)] {
+        for seed in seed..seed + 12 {
+            let plan = Plan { homes: Homes::Keep, ..Plan::new(lives, operations, sparse) };
+            tally.add(&run_plan(seed, &plan));
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.cuts > 10_000 && tally.failed_home_syncs > 500, "{tally:?}");
+    assert!(tally.later_syncs > 300, "{tally:?}");
+}
+
 /// Violations come from the log: without a log, on homes that work, there are none.
 #[test]
 fn the_model_finds_no_violation_without_a_log() {
     let mut tally = Tally::default();
     for seed in 2000..2004 {
         let plan =
-            Plan { logged: false, homes_fail: false, logs_fail: false, ..Plan::new(3, 150, 1) };
+            Plan { logged: false, homes: Homes::Work, logs_fail: false, ..Plan::new(3, 150, 1) };
         tally.add(&run_plan(seed, &plan));
     }
     println!("{tally:?}");

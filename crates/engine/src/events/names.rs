@@ -27,6 +27,17 @@ pub enum NotLogged {
     Closed,
 }
 
+/// What a record of names is about, by which it leaves space free in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordOf {
+    /// A change by a program: it leaves the space reserved for home.
+    Program,
+    /// What home is about to do: it leaves half of that, for what home did.
+    HomeBegins,
+    /// What home did. Without it nothing more goes home, and the log is not freed.
+    HomeDid,
+}
+
 impl Engine {
     /// A number for a node, unique in this log for ever; `None` if there is no log, or no number now.
     pub fn new_node(&mut self) -> Option<u64> {
@@ -64,7 +75,7 @@ impl Engine {
 
     /// Appends a record of names to the open group, and before it those records of `named` whose nodes the group does not
     /// name yet. The log is needed from there on until [`Engine::names_need`] says otherwise. Returns the record's position.
-    /// `for_home`: the record is needed to bring home what frees the log, and has space reserved.
+    /// What is left of the log's space depends on what the record is about.
     ///
     /// # Errors
     /// See [`NotLogged`]; nothing was appended.
@@ -72,7 +83,7 @@ impl Engine {
         &mut self,
         named: &[Record<'_>],
         record: &Record<'_>,
-        for_home: bool,
+        of: RecordOf,
         now: Time,
     ) -> Result<Lsn, NotLogged> {
         self.clock = now;
@@ -83,7 +94,11 @@ impl Engine {
         if all > log.shared.writer().group_bytes_max() {
             return Err(NotLogged::TooLong);
         }
-        let reserved = if for_home { 0 } else { log.reserved_for_home() };
+        let reserved = match of {
+            RecordOf::Program => log.reserved_for_home(),
+            RecordOf::HomeBegins => log.reserved_for_home() / 2,
+            RecordOf::HomeDid => 0,
+        };
         let beside = all + unlogged;
         if !log.shared.has_room(beside) || !log.shared.has_space((beside + reserved) as u64) {
             self.commit_group();
@@ -289,7 +304,7 @@ mod tests {
         fn log(&mut self, number: u64) -> Lsn {
             let named = [Record::File { file: 1, identity: b"root" }];
             let record = Record::Truncate { file: number, size: 0 };
-            self.engine.log_names(&named, &record, false, self.now).unwrap()
+            self.engine.log_names(&named, &record, RecordOf::Program, self.now).unwrap()
         }
 
         /// Takes what the engine left to do, and syncs home.
@@ -425,7 +440,7 @@ mod tests {
             loop {
                 let named = [Record::File { file: 1, identity: &[7; 200] }];
                 let record = Record::Truncate { file: node, size: 0 };
-                match bench.engine.log_names(&named, &record, false, bench.now) {
+                match bench.engine.log_names(&named, &record, RecordOf::Program, bench.now) {
                     Ok(_) => break,
                     Err(NotLogged::Full) => {
                         bench.settle();
@@ -438,8 +453,30 @@ mod tests {
                             // There is space for what frees the log.
                             let named = [Record::File { file: 1, identity: &[7; 200] }];
                             let record = Record::Truncate { file: node, size: 0 };
-                            let for_home = bench.engine.log_names(&named, &record, true, bench.now);
-                            assert!(for_home.is_ok(), "{for_home:?}");
+                            // What home does also when it has begun as much as it may.
+                            let filler = Record::File { file: 2, identity: &[7; 200] };
+                            let mut begun = 0;
+                            loop {
+                                let of = RecordOf::HomeBegins;
+                                match bench.engine.log_names(&[], &filler, of, bench.now) {
+                                    Ok(_) => begun += 1,
+                                    Err(_) => {
+                                        bench.settle();
+                                        if bench.log.is_empty() {
+                                            break;
+                                        }
+                                        bench.end_log(Ok(()));
+                                    }
+                                }
+                            }
+                            assert!(begun > 0);
+                            let did = bench.engine.log_names(
+                                &named,
+                                &record,
+                                RecordOf::HomeDid,
+                                bench.now,
+                            );
+                            assert!(did.is_ok(), "{did:?}");
                             bench.engine.names_need(None, bench.now);
                             bench.settle();
                             assert!(!bench.log.is_empty(), "the last record is to be durable");
@@ -497,7 +534,7 @@ mod tests {
         bench.end_log(Err(ErrorKind::Io));
         assert_eq!(bench.replies, [(REQUEST, Err(Error::Home(ErrorKind::Io)))]);
         let record = Record::Truncate { file: node, size: 0 };
-        let refused = bench.engine.log_names(&[], &record, false, bench.now);
+        let refused = bench.engine.log_names(&[], &record, RecordOf::Program, bench.now);
         assert_eq!(refused, Err(NotLogged::Closed));
         // What home has is needed no more, although nothing after it becomes durable in the log.
         assert!(bench.engine.is_log_needed_for_names());

@@ -10,6 +10,9 @@
 //! The same procedure frees a log that is full of records whose pages cannot go home (`write_ahead`):
 //! afterwards they are home.
 //!
+//! Where home keeps what it could not make durable ([`crate::Config::keeps_unsynced`]), nothing has to be rewritten: the syncs that
+//! waited fail, and a later one covers all of it.
+//!
 //! Data that was never in the log and has left memory cannot be rewritten, nor can data that was at home before
 //! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is truncated to
 //! zero bytes or no program has it open.
@@ -47,7 +50,8 @@ impl Engine {
     /// A sync of a file's home failed.
     pub(crate) fn home_lost(&mut self, file: FileIx, kind: ErrorKind) {
         self.cache.files[file].home.unsynced = true;
-        if self.cache.files[file].discarded || self.config.undone.home_sync {
+        let loses = !(self.config.keeps_unsynced || self.config.undone.home_sync);
+        if self.cache.files[file].discarded || !loses {
             let covered = |retention: &mut Retention| {
                 retention.lose();
                 retention.rewritten();

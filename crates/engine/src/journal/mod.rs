@@ -67,12 +67,16 @@ pub(crate) struct FileJournal {
 }
 
 impl FileJournal {
-    /// Bytes that stay free for records which are needed to bring names home, so that the log can be freed of names.
+    /// Bytes that stay free for records which are needed to bring names home, so that the log can be freed of names. A group may lose
+    /// most of a row.
     pub(crate) fn reserved_for_home(&self) -> usize {
         /// The share of the log.
         const SHARE: u64 = 8;
         match self.names.last {
-            Some(_) => (self.shared.writer().capacity_bytes() / SHARE) as usize,
+            Some(_) => {
+                let writer = self.shared.writer();
+                (writer.capacity_bytes() / SHARE + 2 * writer.lost_bytes_max()) as usize
+            }
             None => 0,
         }
     }

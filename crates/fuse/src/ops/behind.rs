@@ -221,7 +221,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         // What home refuses then is known at once.
         let until = Until { lsn: upto, retry: 0 };
-        self.settle_names_until(behind, until)?;
+        self.settle_names_until(behind, until, false)?;
         behind.renew_places(&self.inodes)?;
         behind.commit_soon();
         let mut pause = Duration::ZERO;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weir_backend::home_names::open_to_write;
 use weir_log::Lsn;
-use weir_names::tree::{Answer, Command, CommandId, HomeError, Kind, Step};
+use weir_names::tree::{Answer, Command, CommandId, HomeError, Kind, Step, Tree};
 use weir_names::{NodeId, Place};
 
 use crate::errno::Errno;
@@ -126,7 +126,8 @@ impl FileSystem {
         };
         match (&step.from, &step.to) {
             (Some(from), _) => is_there(from).map(|is_there| !is_there),
-            (None, Some(to)) => is_there(to),
+            // It may have been parked, and its name another one's.
+            (None, Some(to)) => Ok(!is_there(&Tree::parking(step.node))? && is_there(to)?),
             (None, None) => Ok(false),
         }
     }

@@ -21,5 +21,6 @@ pub(crate) mod privileges;
 mod reach;
 pub(crate) mod reclaim;
 mod removed_by_others;
+mod settling;
 pub(crate) mod space;
 pub(crate) mod xattr;

@@ -9,19 +9,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 use weir_backend::home_names::{HomeCommand, Looked, open_again};
 use weir_backend::{Timestamp, error_kind};
-use weir_engine::ErrorKind;
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
 use weir_names::tree::{
-    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Tree, Until,
-    Xattrs,
+    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Tree, Xattrs,
 };
 use weir_names::{NodeId, Place, Way};
 use weir_shard::Renamed;
@@ -32,7 +29,7 @@ use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use crate::write_behind::{
-    Awaited, Begun, Job, Made, Named, Settling, Stage, Unchanged, WriteBehind,
+    Awaited, Begun, Job, LogJob, Made, Named, Stage, Unchanged, WriteBehind,
 };
 
 /// What [`Command::Make`] says.
@@ -59,13 +56,6 @@ impl<'a> Making<'a> {
 /// Attempts to remove a directory that should be empty, and the pause between them.
 const REMOVE_TRIES: u32 = 20;
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
-
-/// Pause before it is asked again whether home can be settled.
-const SETTLE_PAUSE: Duration = Duration::from_millis(5);
-
-/// A sync of everything syncs home no sooner than that after it began, or after its last sync of home, while threads have
-/// more to bring there.
-const SYNC_PAUSE: Duration = Duration::from_secs(1);
 
 /// A directory at home.
 pub(crate) enum Directory {
@@ -134,16 +124,12 @@ impl FileSystem {
                 let result = result.map(|()| Answer::Made(behind.position_of_name(lsn)));
                 self.ended(behind, id, result, Duration::ZERO);
             }
-            Some(Job::Commit) => self.commit_names(),
-            Some(Job::Continue) => self.continue_log(behind),
+            Some(Job::Log(job)) => self.work_on_log(behind, job),
             Some(Job::Removed(refused)) => {
                 self.resolve_removals(behind, refused);
                 behind.removals_are_resolved();
             }
             Some(Job::AskRoom) => behind.room_is(self.statfs(NodeId::ROOT).ok()),
-            Some(Job::Settle) => {
-                let _ = self.settle_names_begun(behind);
-            }
             Some(Job::Command(id, command)) => match self.data_to_go_first(&command) {
                 Some(file) => {
                     let fs = Arc::clone(self);
@@ -522,17 +508,15 @@ impl FileSystem {
         });
     }
 
-    /// Syncs home for the tree, which has begun that.
-    fn settle_names_begun(self: &Arc<Self>, behind: &WriteBehind) -> Result<(), ErrorKind> {
-        let settled = self.shard.settle_home();
-        let parked = match settled {
-            Ok(()) => Vec::new(),
-            // It is not known any more what is parked.
-            Err(_) => self.parked_at_home(behind).unwrap_or_default(),
-        };
-        let error_number = |kind| Errno::from(weir_engine::Error::Home(kind)).code();
-        behind.settled(settled.map_err(error_number), &parked);
-        settled
+    /// Does what the log needs now.
+    pub(crate) fn work_on_log(self: &Arc<Self>, behind: &WriteBehind, job: LogJob) {
+        match job {
+            LogJob::Commit => self.commit_names(),
+            LogJob::Continue => self.continue_log(behind),
+            LogJob::Settle => {
+                let _ = self.settle_names_begun(behind);
+            }
+        }
     }
 
     /// Writes where a failed log goes on, and has data go home for which changes wait.
@@ -549,85 +533,11 @@ impl FileSystem {
     }
 
     /// Has the log written, and tells the tree.
-    fn commit_names(self: &Arc<Self>) {
+    pub(super) fn commit_names(self: &Arc<Self>) {
         let fs = Arc::clone(self);
         self.shard.commit_names_later(move |committed| {
             fs.write_behind.as_ref().expect("it is what commits").committed(committed);
         });
-    }
-
-    /// Brings all names home, durably, so that the log is not needed for them. Blocks.
-    ///
-    /// # Errors
-    /// Why home refuses one, and those of syncfs(2).
-    pub(crate) fn settle_names(self: &Arc<Self>) -> Result<(), Errno> {
-        let Some(behind) = self.write_behind.as_ref().filter(|behind| behind.is_logged()) else {
-            return Ok(());
-        };
-        loop {
-            behind.wait(&Awaited::All)?;
-            match behind.begin_settling() {
-                Settling::Done => return Ok(()),
-                Settling::UnderWay => {
-                    // What was made at home has more for the log. The threads that bring names home may have ended.
-                    self.commit_names();
-                    thread::sleep(SETTLE_PAUSE);
-                }
-                Settling::Begun => self.settle_names_begun(behind)?,
-            }
-        }
-    }
-
-    /// As [`FileSystem::settle_names`], of what was changed up to a moment.
-    ///
-    /// # Errors
-    /// As there, [`HomeError::Refused`] for those of syncfs(2).
-    pub(crate) fn settle_names_until(
-        self: &Arc<Self>,
-        behind: &WriteBehind,
-        until: Until,
-    ) -> Result<(), HomeError> {
-        behind.urge_all();
-        let mut synced = Instant::now();
-        loop {
-            if behind.is_settled(until)? {
-                return Ok(());
-            }
-            // What was made at home has more for the log, which what is in it waits for.
-            behind.commit_soon();
-            // One sync for all of it: each has home's disk write its caches, while the threads wait for the same disk.
-            let is_due = behind.is_home_sync_due() || synced.elapsed() >= SYNC_PAUSE;
-            let settling = if is_due { behind.begin_settling() } else { Settling::UnderWay };
-            match settling {
-                Settling::Begun => {
-                    self.settle_names_begun(behind).map_err(|kind| {
-                        HomeError::Refused(Errno::from(weir_engine::Error::Home(kind)).code())
-                    })?;
-                    synced = Instant::now();
-                }
-                Settling::Done | Settling::UnderWay => thread::sleep(SETTLE_PAUSE),
-            }
-        }
-    }
-
-    /// The log has failed: all that it has is brought home, so that nothing of it is replayed.
-    ///
-    /// # Errors
-    /// Why home refuses some of it.
-    pub(crate) fn make_log_void(self: &Arc<Self>, behind: &WriteBehind) -> Result<(), Errno> {
-        while self.shard.has_stale_log() {
-            let settled = self.settle_names_until(behind, Until { retry: 0, ..behind.until_now() });
-            if let Err(error) = settled {
-                behind.set_log_ending(false);
-                return Err(error.into());
-            }
-            let (sender, synced) = channel();
-            self.shard.sync_durably(move |result| sender.send(result).unwrap_or(()));
-            synced.recv().unwrap_or(Ok(())).inspect_err(|_| behind.set_log_ending(false))?;
-            // What is left was changed meanwhile.
-            behind.set_log_ending(true);
-        }
-        Ok(())
     }
 
     /// A file is about to take the name of another one. Home gives it a name that leads to a file when it has its data, and any other
@@ -655,7 +565,10 @@ impl FileSystem {
     }
 
     /// The nodes that home has parked.
-    fn parked_at_home(self: &Arc<Self>, behind: &WriteBehind) -> Result<Vec<NodeId>, Errno> {
+    pub(super) fn parked_at_home(
+        self: &Arc<Self>,
+        behind: &WriteBehind,
+    ) -> Result<Vec<NodeId>, Errno> {
         let parking = self.parking()?;
         let mut cursor = self.home.list(parking.as_fd(), self.device, 0)?;
         let mut parked = Vec::new();

@@ -15,7 +15,7 @@ use crate::inodes::Inodes;
 use crate::write_behind::continued::Continued;
 use crate::write_behind::log::{Logged, Unlogged};
 use crate::write_behind::state::{State, WriteBehind};
-use crate::write_behind::workers::Job;
+use crate::write_behind::workers::LogJob;
 
 /// A change waits no longer than that to be durable.
 const COMMIT_AGE: Duration = Duration::from_millis(500);
@@ -69,12 +69,12 @@ impl State {
     }
 
     /// What is to be done on the log, if anything.
-    pub(super) fn log_job(&mut self) -> Option<Job> {
+    pub(super) fn log_job(&mut self) -> Option<LogJob> {
         let is_awaited = self.is_commit_awaited();
         self.end_continuation();
         let log = self.log.as_mut()?;
         if log.continued.as_mut().is_some_and(Continued::begin_writing) {
-            return Some(Job::Continue);
+            return Some(LogJob::Continue);
         }
         let now = Instant::now();
         let age = |since: Instant| now.saturating_duration_since(since);
@@ -84,7 +84,7 @@ impl State {
         let may_commit = !log.failed && !log.committing && log.uncommitted.is_some();
         if may_commit && (is_due || is_awaited) {
             (log.committing, log.is_awaited, log.uncommitted) = (true, false, None);
-            return Some(Job::Commit);
+            return Some(LogJob::Commit);
         }
         let unsettled = self.tree.unsettled();
         let wanted = age(log.settled) >= SETTLE_AGE || unsettled > UNSETTLED_MAX || wants_room;
@@ -94,7 +94,7 @@ impl State {
         log.settled = now;
         if self.tree.begin_home_sync() {
             log.settling = true;
-            return Some(Job::Settle);
+            return Some(LogJob::Settle);
         }
         // What was made and removed again needs the log no more.
         log.need(self.tree.needed_from());
@@ -224,15 +224,20 @@ impl WriteBehind {
         self.lock().log_failed();
     }
 
-    /// A sync of home that [`Tree::begin_home_sync`] began has ended. After a failure, with an error number, `parked` are the
-    /// nodes that home was found to have parked.
-    pub(crate) fn settled(&self, result: Result<(), i32>, parked: &[NodeId]) {
+    /// A sync of home that [`Tree::begin_home_sync`] began has ended.
+    pub(crate) fn settled(&self, ended: SyncOfHome) {
         let mut state = self.lock();
         let state = &mut *state;
-        state.refusing.synced(result, Instant::now());
-        state.tree.home_synced(result.is_ok());
-        for &node in parked {
-            state.tree.found_parked(node);
+        state.refusing.synced(ended.result(), Instant::now());
+        match ended {
+            SyncOfHome::Done => state.tree.home_synced(true),
+            SyncOfHome::Kept(_) => state.tree.home_kept(),
+            SyncOfHome::Lost { parked, .. } => {
+                // Where home cannot be asked, what was parked is taken to be so.
+                let parked = parked.unwrap_or_else(|| state.tree.parked().collect());
+                state.tree.home_synced(false);
+                parked.into_iter().for_each(|node| state.tree.found_parked(node));
+            }
         }
         let Some(log) = &mut state.log else { return };
         (log.settling, log.settled) = (false, Instant::now());
@@ -308,7 +313,17 @@ impl WriteBehind {
                     }
                 }
             }
-            self.wait_for_log();
+            self.work_on_log_or_wait();
+        }
+    }
+
+    /// As [`WriteBehind::wait_for_log`], for a thread that brings names home: what frees the log may be left to it, if all of these threads
+    /// wait here.
+    fn work_on_log_or_wait(&self) {
+        let job = self.lock().log_job();
+        match job {
+            Some(job) => self.work_on_log.get().expect("it was started")(job),
+            None => self.wait_for_log(),
         }
     }
 
@@ -376,6 +391,28 @@ impl WriteBehind {
         if log.uncommitted.is_some() {
             log.is_awaited = true;
             self.call_workers(&mut state);
+        }
+    }
+}
+
+/// How a sync of home has ended that was to settle names.
+#[derive(Debug)]
+pub(crate) enum SyncOfHome {
+    Done,
+    /// It failed, with this error number, and home has all that it had.
+    Kept(i32),
+    /// It failed, and home may have lost what it covered. `parked` are the nodes that it has parked now, if it can say so.
+    Lost {
+        errno: i32,
+        parked: Option<Vec<NodeId>>,
+    },
+}
+
+impl SyncOfHome {
+    fn result(&self) -> Result<(), i32> {
+        match *self {
+            SyncOfHome::Done => Ok(()),
+            SyncOfHome::Kept(errno) | SyncOfHome::Lost { errno, .. } => Err(errno),
         }
     }
 }

@@ -17,8 +17,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_engine::NotLogged;
-use weir_log::{Lsn, Record};
+use weir_engine::{NotLogged, RecordOf};
+use weir_log::{Lsn, NameRecord, Record, Stage};
 use weir_names::tree::{Change, Kind, Tree, node_record};
 use weir_names::{NodeId, Way};
 use weir_shard::Shard;
@@ -293,7 +293,16 @@ impl NamesLog {
         said: Said,
     ) -> Result<Lsn, Unlogged> {
         let Some(continued) = &mut self.continued else {
-            let lsn = self.shard.log_names(named, record, said == Said::OfHome)?;
+            let of = match (said, record) {
+                (Said::Change { .. }, _) => RecordOf::Program,
+                (Said::OfHome, Record::Name(NameRecord::Step { stage, .. }))
+                    if *stage != Stage::Begun =>
+                {
+                    RecordOf::HomeDid
+                }
+                (Said::OfHome, _) => RecordOf::HomeBegins,
+            };
+            let lsn = self.shard.log_names(named, record, of)?;
             self.undurable.push_back(Undurable::new(lsn, named, record, said));
             return Ok(lsn);
         };

@@ -39,10 +39,10 @@ mod state;
 mod steps;
 mod workers;
 
-pub(crate) use commit::{NamesLog, Settling};
+pub(crate) use commit::{NamesLog, Settling, SyncOfHome};
 pub(crate) use listers::FoundAhead;
 pub(crate) use made::{Made, Named};
 pub(crate) use moves::{Begun, Stage};
 pub(crate) use state::{Awaited, Known, Shown, Unchanged, WriteBehind};
 pub(crate) use steps::Refusal;
-pub(crate) use workers::Job;
+pub(crate) use workers::{Job, LogJob};

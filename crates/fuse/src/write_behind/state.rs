@@ -32,6 +32,7 @@ use crate::write_behind::log::{Logged, NamesLog};
 use crate::write_behind::made::Named;
 use crate::write_behind::moves::Begun;
 use crate::write_behind::refusing::Refusing;
+use crate::write_behind::workers::LogJob;
 
 /// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;
@@ -79,6 +80,8 @@ pub(crate) enum Awaited {
 
 /// What the threads do: see [`WriteBehind::start`].
 type WorkAtHome = Arc<dyn Fn() -> bool + Send + Sync>;
+/// What one of them does that waits for room in the log.
+type WorkOnLog = Box<dyn Fn(LogJob) + Send + Sync>;
 
 pub(super) type Continuation = Box<dyn FnOnce(Result<(), HomeError>) + Send>;
 
@@ -221,6 +224,7 @@ pub(crate) struct WriteBehind {
     pub(super) progress: Condvar,
     /// Does one thing at home; says whether to go on.
     pub(super) work_at_home: OnceLock<WorkAtHome>,
+    pub(super) work_on_log: OnceLock<WorkOnLog>,
     /// The directory for nodes that have no other name for a moment, once one was needed.
     pub(crate) parking: OnceLock<Arc<OwnedFd>>,
     /// Names in it, by which the tree knows what was made there.
@@ -283,6 +287,7 @@ impl WriteBehind {
             work: Condvar::new(),
             progress: Condvar::new(),
             work_at_home: OnceLock::new(),
+            work_on_log: OnceLock::new(),
             parking: OnceLock::new(),
             made_parked: Mutex::default(),
             noting: Mutex::default(),

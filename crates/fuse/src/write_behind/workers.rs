@@ -35,23 +35,36 @@ pub(crate) enum Job {
     LetGo(Vec<Arc<Inode>>),
     /// The log names what was made at home.
     Named(Named),
-    /// Make durable what was logged.
-    Commit,
-    /// The same, where a failed log goes on.
-    Continue,
-    /// Sync home as a whole.
-    Settle,
+    /// Something that the log needs.
+    Log(LogJob),
     /// Ask home for its room.
     AskRoom,
     /// Home refused these names, each with what it is to lead to: somebody else may have removed something.
     Removed(Vec<(Place, NodeId)>),
 }
 
+/// What the log needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LogJob {
+    /// Make durable what was logged.
+    Commit,
+    /// The same, where a failed log goes on.
+    Continue,
+    /// Sync home as a whole.
+    Settle,
+}
+
 impl WriteBehind {
     /// Says what the threads do, again and again while it says `true`: what [`WriteBehind::next_job`] gives. Before the
-    /// first change.
-    pub(crate) fn start(&self, work_at_home: impl Fn() -> bool + Send + Sync + 'static) {
+    /// first change. And what one of them does that waits for room in the log.
+    pub(crate) fn start(
+        &self,
+        work_at_home: impl Fn() -> bool + Send + Sync + 'static,
+        work_on_log: impl Fn(LogJob) + Send + Sync + 'static,
+    ) {
         let set = self.work_at_home.set(Arc::new(work_at_home));
+        assert!(set.is_ok(), "it is started once");
+        let set = self.work_on_log.set(Box::new(work_on_log));
         assert!(set.is_ok(), "it is started once");
     }
 
@@ -132,7 +145,7 @@ impl WriteBehind {
             if let Some(job) = state.log_job() {
                 // There may be more.
                 self.call_workers(&mut state);
-                return Some(job);
+                return Some(Job::Log(job));
             }
             if let Some((id, command)) = state.resumed.pop_front() {
                 return Some(Job::Resumed(id, command));

@@ -44,7 +44,7 @@ pub(crate) enum Plan {
 
 impl Tree {
     /// Where a node is put while it has no name at home.
-    pub(crate) fn parking(node: NodeId) -> Place {
+    pub fn parking(node: NodeId) -> Place {
         let name = format!("node-{:x}", node.0);
         Place::new(NodeId::PARKING, name.as_bytes()).expect("it is one name")
     }

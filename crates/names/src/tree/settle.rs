@@ -131,6 +131,11 @@ impl Tree {
         }
     }
 
+    /// The sync of home failed, and home has all that it had: the next one covers what this one did.
+    pub fn home_kept(&mut self) {
+        self.needed.settling.append(&mut self.needed.syncing);
+    }
+
     fn entry_synced(&mut self, at: &Place, since: Lsn, succeeded: bool) {
         if succeeded {
             self.change_entry(at, |entry| entry.unsettled -= 1);

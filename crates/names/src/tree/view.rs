@@ -128,6 +128,11 @@ impl Tree {
         }
     }
 
+    /// The nodes that home has parked.
+    pub fn parked(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().filter(|(_, of)| of.parked).map(|(&node, _)| node)
+    }
+
     /// Whether home has a node parked.
     pub fn is_parked(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|of| of.parked)

@@ -7,6 +7,7 @@ use weir_log::Home;
 
 use super::edit::{Edit, Image, Version, Versions};
 use super::history::History;
+use super::plan::Homes;
 use crate::rng::Rng;
 
 const SECTOR_BYTES: usize = 512;
@@ -141,6 +142,14 @@ impl HomeFile {
             }
             !covers
         });
+    }
+
+    /// A sync fails.
+    pub(crate) fn fail(&mut self, homes: Homes, rng: &mut Rng) {
+        match homes {
+            Homes::Keep => (self.error, self.system_error) = (true, [true; 2]),
+            Homes::Work | Homes::Drop => self.drop_some(rng),
+        }
     }
 
     /// Drops some of the written sectors that are not durable: readers see them, but they never become

@@ -35,7 +35,7 @@ use crate::rng::Rng;
 
 pub use broken::{Broken, Crash};
 pub use life::Life;
-pub use plan::Plan;
+pub use plan::{Homes, Plan};
 pub use tally::Tally;
 pub use undo::Undo;
 

@@ -2,6 +2,17 @@
 
 use super::undo::Undo;
 
+/// How homes fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Homes {
+    /// They do not.
+    Work,
+    /// In some lives syncs fail, and what they covered may be dropped, as by Linux.
+    Drop,
+    /// In some lives syncs fail, and nothing is dropped, as by `weir-bucket`: later ones succeed.
+    Keep,
+}
+
 /// A run under one seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -15,8 +26,8 @@ pub struct Plan {
     pub undone: Vec<Undo>,
     /// Files are logged; otherwise every sync brings them home.
     pub logged: bool,
-    /// Syncs of home fail in some lives.
-    pub homes_fail: bool,
+    /// How homes fail.
+    pub homes: Homes,
     /// The log fails in some lives.
     pub logs_fail: bool,
 }
@@ -30,7 +41,7 @@ impl Plan {
             sparse,
             undone: Vec::new(),
             logged: true,
-            homes_fail: true,
+            homes: Homes::Drop,
             logs_fail: true,
         }
     }

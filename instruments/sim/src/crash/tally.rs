@@ -23,6 +23,8 @@ pub struct Tally {
     pub failed_syncs: u64,
     /// Syncs of home that failed.
     pub failed_home_syncs: u64,
+    /// Times that all files were synced once home worked again.
+    pub later_syncs: u64,
     /// Files written home from the log.
     pub redos: u64,
     /// Bytes compared.
@@ -51,6 +53,7 @@ impl Tally {
         self.rests += other.rests;
         self.failed_syncs += other.failed_syncs;
         self.failed_home_syncs += other.failed_home_syncs;
+        self.later_syncs += other.later_syncs;
         self.redos += other.redos;
         self.bytes += other.bytes;
         self.syncs += other.syncs;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_engine::{
     Config, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, Order, Outcome, PAGE_BYTES,
-    RequestId, Time, WriteBackPolicy,
+    RecordOf, RequestId, Time, WriteBackPolicy,
 };
 use weir_log::{Commit, DATA_START, Lsn, NODE_FIRST, Record, Superblock, Writer};
 use weir_names::tree::{
@@ -416,7 +416,10 @@ impl Life {
         });
         let named: Vec<Record<'_>> = named.collect();
         let record = change.record(self.engine.group_bytes_max()).expect("it is short");
-        let lsn = self.engine.log_names(&named, &Record::Name(record), false, self.now).ok()?;
+        let lsn = self
+            .engine
+            .log_names(&named, &Record::Name(record), RecordOf::Program, self.now)
+            .ok()?;
         Some(self.appended(lsn))
     }
 

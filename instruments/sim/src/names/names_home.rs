@@ -1,6 +1,6 @@
 //! What the tree wants done, done at home.
 
-use weir_engine::{FreezeScope, Outcome, Reply};
+use weir_engine::{FreezeScope, Outcome, RecordOf, Reply};
 use weir_log::Record;
 use weir_names::tree::{Answer, AtHome, Change, Command, CommandId, HomeError, node_record};
 use weir_names::{NodeId, Place};
@@ -123,7 +123,8 @@ impl Life {
                 let inode = self.inodes.of(*node).expect("home made it");
                 let identity = identity(inode);
                 let record = node_record(*node, kind, &identity).expect("it is plain");
-                let logged = self.engine.log_names(&[], &Record::Name(record), true, self.now);
+                let logged =
+                    self.engine.log_names(&[], &Record::Name(record), RecordOf::HomeDid, self.now);
                 let Ok(named) = logged else { return false };
                 self.appended(named);
                 self.made.push(Made { id, node: *node, named });

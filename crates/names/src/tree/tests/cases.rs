@@ -95,6 +95,22 @@ fn a_name_that_is_not_settled_is_not_forgotten() {
 }
 
 #[test]
+fn where_home_keeps_what_it_could_not_sync_the_next_sync_settles_it() {
+    let mut tree = tree();
+    tree.apply(make("a"), Lsn(8));
+    bring_home(&mut tree, 16, nothing);
+    assert!(tree.begin_home_sync());
+    tree.home_kept();
+    let again = bring_home(&mut tree, 16, nothing);
+    assert!(again.is_empty(), "{again:?}");
+    assert_eq!(tree.needed_from(), Some(Lsn(8)));
+    assert!(tree.begin_home_sync());
+    tree.home_synced(true);
+    assert_eq!(tree.needed_from(), None);
+    tree.check_invariants();
+}
+
+#[test]
 fn attributes_that_are_not_home_keep_their_node() {
     let mut tree = tree();
     tree.apply(Change::Set { node: F, attributes: mode(0o600) }, Lsn(8));

@@ -86,7 +86,7 @@ impl Life {
     ) -> Result<(), ErrorKind> {
         if self.home_fails(rng) {
             let file = rng.below(self.homes.len() as u64) as usize;
-            self.homes[file].drop_some(rng);
+            self.homes[file].fail(self.plan.homes, rng);
         }
         let result = end_sync_of_all(&mut self.homes, &covered.changes, by);
         let result = result.map_err(|_| ErrorKind::Io);
@@ -193,7 +193,7 @@ impl Life {
                     }
                     Command::Sync { io, .. } => {
                         if fails {
-                            home.drop_some(rng);
+                            home.fail(self.plan.homes, rng);
                         }
                         let result = home.end_sync(&covered).map_err(|_| ErrorKind::Io);
                         tally.failed_home_syncs += u64::from(result.is_err());

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_engine::{
-    Command, Config, Engine, FetchPolicy, FileId, FramePool, HomeAttributes, PAGE_BYTES, RequestId,
-    Time, WriteBackPolicy,
+    Command, Config, Durability, Engine, FetchPolicy, FileId, FramePool, HomeAttributes,
+    PAGE_BYTES, RequestId, Time, WriteBackPolicy,
 };
 use weir_log::{BLOCK_BYTES, Commit, DATA_START, Lsn, NODE_FIRST, Superblock, Writer};
 
@@ -20,7 +20,7 @@ use super::broken::Broken;
 use super::files::{HomeFile, identity};
 use super::history::History;
 use super::log_disk::LogDisk;
-use super::plan::Plan;
+use super::plan::{Homes, Plan};
 use super::tally::Tally;
 use crate::rng::Rng;
 
@@ -219,6 +219,7 @@ impl Life {
             requests_in_flight_max: if spilling { 4 } else { 1024 },
             ..Config::default()
         };
+        config.keeps_unsynced = plan.homes == Homes::Keep;
         plan.undone.iter().for_each(|undo| undo.apply(&mut config));
         let frames = (config.memory_bytes_max / PAGE_BYTES as u64) as u32 + 512;
         let pool = FramePool::new(frames).expect("memory for the frames");
@@ -244,7 +245,7 @@ impl Life {
                 [50, 25, 6, 4, 2, 10, 2, 3]
             },
             writes,
-            failing: *rng.pick(if plan.homes_fail { &[0, 0, 250] } else { &[0] }),
+            failing: *rng.pick(if plan.homes == Homes::Work { &[0] } else { &[0, 0, 250] }),
             log_failing: *rng.pick(if plan.logs_fail { &[0, 0, 0, 0, 0, 20] } else { &[0] }),
             void: false,
             system_failures: 0,
@@ -315,6 +316,32 @@ impl Life {
         self.failing > 0 || self.log_failing > 0
     }
 
+    /// Home works and has kept everything: after each error has been reported once, syncs succeed. Not after a failure of the log.
+    fn expect_syncs(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
+        for _ in 0..3 {
+            let failed = tally.failed_syncs;
+            let there = (0..self.names.len()).filter(|&file| self.names[file] == Name::There);
+            for file in there.collect::<Vec<_>>() {
+                let position = self.position(file);
+                let request = self.request(Waiting::Sync { file, position });
+                let outcome = self.engine.sync(request, file_id(file), Durability::All, self.now);
+                self.answered(request, outcome, tally)?;
+            }
+            self.drain(tally)?;
+            while !self.flight.is_empty() {
+                self.end_one(rng, tally)?;
+            }
+            if self.engine.log_has_failed() {
+                return Ok(());
+            }
+            if tally.failed_syncs == failed {
+                tally.later_syncs += 1;
+                return Ok(());
+            }
+        }
+        Err(Broken::Answer("syncs fail although home has kept everything and works again".into()))
+    }
+
     /// No request is made for a long time, in which the engine brings everything home and the kernel makes it
     /// durable there.
     fn rest(&mut self, rng: &mut Rng, tally: &mut Tally) -> Result<(), Broken> {
@@ -331,6 +358,9 @@ impl Life {
             self.engine.tick(self.now);
             self.drain(tally)?;
         }
+        if self.plan.homes == Homes::Keep {
+            self.expect_syncs(rng, tally)?;
+        }
         self.healthy = false;
         if !self.waiting.is_empty() {
             let left = format!("{} requests are not answered after a rest", self.waiting.len());
@@ -339,7 +369,7 @@ impl Life {
         let failing = self.failing;
         for home in &mut self.homes {
             if rng.chance(failing) {
-                home.drop_some(rng);
+                home.fail(self.plan.homes, rng);
             } else if rng.chance(800) {
                 // The kernel's own write-back reports no error: it stays for the next sync.
                 home.written_back();
