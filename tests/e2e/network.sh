@@ -2,11 +2,12 @@
 # SOURCE on sshfs with a round trip of 1 ms, names in the log. Programs save files, sync and rename them, while
 # unmount: there is much to bring home, which `weir umount` does and says;
 # stall, cut: the connection stands still for 10 s, or is lost and made anew. Programs go on meanwhile;
+# cuts: it is lost again and again, so that home's answers are lost: what it did and what it did not is found out;
 # daemon, sshfs: the daemon, or sshfs, is killed;
 # ahead: directories are listed before programs ask for them, each once: a tree is removed while the connection stands still.
 # Nothing that was acknowledged is lost, and all comes home after.
-# cases: unmount stall cut daemon sshfs ahead
-# all: unmount stall cut
+# cases: unmount stall cut cuts daemon sshfs ahead
+# all: unmount stall cut cuts
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -127,6 +128,12 @@ case $case in
         during=$(($(saved) - before))
         [ "$during" -gt 100 ] || fail "only $during saves in 10 s after the cut"
         echo "$during saves in 10 s after the cut"
+        ;;
+    cuts)
+        for ((i = 0; i < 25; i++)); do
+            lost=$(relay) && kill -9 $lost
+            sleep "0.$((RANDOM % 8 + 1))"
+        done
         ;;
     daemon)
         kill -9 "$WEIR_PID"

@@ -75,7 +75,8 @@ impl FileJournal {
         match self.names.last {
             Some(_) => {
                 let writer = self.shared.writer();
-                (writer.capacity_bytes() / SHARE + 2 * writer.lost_bytes_max()) as usize
+                let share = writer.capacity_bytes() / SHARE;
+                (share + (2 * writer.lost_bytes_max()).min(share)) as usize
             }
             None => 0,
         }

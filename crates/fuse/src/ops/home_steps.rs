@@ -102,6 +102,8 @@ impl FileSystem {
                             // The tree knows another home.
                             return Err(HomeError::Changed);
                         }
+                        // The log says so already. Where home fails again and again, it would fill.
+                        Ok(false) if unsure.step == *step => return Ok(Before::Commit(unsure)),
                         Ok(false) => {
                             behind.end_step(&unsure, Stage::Undone);
                         }
@@ -173,7 +175,10 @@ impl FileSystem {
         let Some(begun) = begun else { return };
         match result {
             Ok(()) => drop(behind.end_step(&begun, Stage::Done)),
-            Err(error) if is_unsure(error) => behind.step_is_unsure(begun),
+            // Without names there is nothing that the log has to say of it, and nobody would ask.
+            Err(error) if is_unsure(error) && begun.step.names().next().is_some() => {
+                behind.step_is_unsure(begun);
+            }
             Err(_) => drop(behind.end_step(&begun, Stage::Undone)),
         }
     }

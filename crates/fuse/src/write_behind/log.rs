@@ -300,6 +300,9 @@ impl NamesLog {
                 {
                     RecordOf::HomeDid
                 }
+                (Said::OfHome, _) if self.by_path.as_ref().is_some_and(|of| of.is_alone) => {
+                    RecordOf::HomeDid
+                }
                 (Said::OfHome, _) => RecordOf::HomeBegins,
             };
             let lsn = self.shard.log_names(named, record, of)?;

@@ -171,10 +171,15 @@ impl NamesLog {
         let all: Vec<_> =
             by_path.places.iter().map(|(node, of, at)| (node, of, at.clone())).collect();
         let (mut first, mut last) = (None, self.last);
+        self.placed().is_alone = true;
         for (node, file_type, at) in all {
-            let Ok(lsn) = self.append_place(node, file_type, &at) else { return false };
+            let Ok(lsn) = self.append_place(node, file_type, &at) else {
+                self.placed().is_alone = false;
+                return false;
+            };
             (first, last) = (first.or(Some(lsn)), lsn);
         }
+        self.placed().is_alone = false;
         let first = first.into_iter().chain(begun).min().unwrap_or(last);
         self.placed().renewed = Some((first, last));
         self.appended(last);
@@ -190,9 +195,20 @@ impl NamesLog {
         step: &Step,
         replaced: Option<NodeId>,
     ) -> Result<Option<Begun>, Unlogged> {
-        if self.by_path.is_none() {
-            return Ok(None);
-        }
+        let Some(by_path) = &mut self.by_path else { return Ok(None) };
+        by_path.is_alone = by_path.under_way.len() <= by_path.unsure.len();
+        let begun = self.begin_with_room(tree, inodes, step, replaced);
+        self.placed().is_alone = false;
+        begun.map(Some)
+    }
+
+    fn begin_with_room(
+        &mut self,
+        tree: &Tree,
+        inodes: &Inodes,
+        step: &Step,
+        replaced: Option<NodeId>,
+    ) -> Result<Begun, Unlogged> {
         let is_new = !tree.is_bound(step.node) && tree.kind(step.node).is_some();
         let number = match is_new {
             true => self.number(inodes, step.node).ok_or(Unlogged::Failed)?,
@@ -210,7 +226,7 @@ impl NamesLog {
         let lsn = self.append_step(&numbered, Stage::Begun)?;
         let lsn = self.free_position(lsn);
         self.placed().under_way.insert(lsn, numbered.clone());
-        Ok(Some(Begun { step: step.clone(), numbered, file_type, lsn }))
+        Ok(Begun { step: step.clone(), numbered, file_type, lsn })
     }
 
     /// A position for a step that is under way: where the log goes on after it has failed, what is of home has none of its own.
