@@ -94,6 +94,17 @@ case $case in
         step "requests are counted"
         weir sync "$MNT"
         soon is_counted || fail "$(weir status "$MNT"; weir status --prometheus | grep bucket)"
+        step "a new file is one request, with its name and its bytes"
+        # Counted a second ago.
+        puts() { sleep 1.5; status "$MNT" bucket.store.put; }
+        before=$(puts)
+        for there in "$plain" "$MNT"; do
+            mkdir "$there/new"
+            for ((i = 0; i < 300; i++)); do echo "$i" >"$there/new/$i"; done
+        done
+        weir sync "$MNT"
+        puts=$(($(puts) - before))
+        [ "$puts" -ge 300 ] && [ "$puts" -le 345 ] || fail "$puts objects written for 300 files"
         git clone -q "$WORK/origin" "$MNT/clone"
         git -C "$MNT/clone" -c user.email=t@t -c user.name=t commit -q --allow-empty -m two
         git -C "$MNT/clone" fsck --strict >/dev/null 2>&1 || fail "git finds faults"
