@@ -13,9 +13,8 @@ use weir_names::{NodeId, Place};
 use crate::errno::Errno;
 use crate::inodes::Inodes;
 use crate::write_behind::continued::Continued;
-use crate::write_behind::log::{Logged, Unlogged};
+use crate::write_behind::log::{LogJob, Logged, Unlogged};
 use crate::write_behind::state::{State, WriteBehind};
-use crate::write_behind::workers::LogJob;
 
 /// A change waits no longer than that to be durable.
 const COMMIT_AGE: Duration = Duration::from_millis(500);

@@ -29,6 +29,17 @@ use crate::write_behind::continued::{Continued, Said, Undurable};
 use crate::write_behind::known_names::keeps_a_name;
 use crate::write_behind::moves::ByPath;
 
+/// What the log needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LogJob {
+    /// Make durable what was logged.
+    Commit,
+    /// The same, where a failed log goes on.
+    Continue,
+    /// Sync home as a whole.
+    Settle,
+}
+
 /// Inodes that are remembered before it is asked which of them need not be.
 const INODES_MIN: usize = 4096;
 

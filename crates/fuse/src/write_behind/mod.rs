@@ -41,8 +41,9 @@ mod workers;
 
 pub(crate) use commit::{NamesLog, Settling, SyncOfHome};
 pub(crate) use listers::FoundAhead;
+pub(crate) use log::LogJob;
 pub(crate) use made::{Made, Named};
 pub(crate) use moves::{Begun, Stage};
 pub(crate) use state::{Awaited, Known, Shown, Unchanged, WriteBehind};
 pub(crate) use steps::Refusal;
-pub(crate) use workers::{Job, LogJob};
+pub(crate) use workers::Job;

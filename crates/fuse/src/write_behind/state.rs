@@ -28,11 +28,10 @@ use crate::write_behind::crew::Crew;
 use crate::write_behind::ending::Ending;
 use crate::write_behind::held::Held;
 use crate::write_behind::listers::Listers;
-use crate::write_behind::log::{Logged, NamesLog};
+use crate::write_behind::log::{LogJob, Logged, NamesLog};
 use crate::write_behind::made::Named;
 use crate::write_behind::moves::Begun;
 use crate::write_behind::refusing::Refusing;
-use crate::write_behind::workers::LogJob;
 
 /// Bound of dirty parts: at the bound further changes wait.
 const DIRTY_MAX: usize = 1 << 16;

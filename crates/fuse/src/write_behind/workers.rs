@@ -12,7 +12,7 @@ use weir_names::{NodeId, Place};
 use crate::attr::{self, earlier_by, in_order, moment, timestamp};
 use crate::inode::Inode;
 use crate::inodes::Inodes;
-use crate::write_behind::log::Logged;
+use crate::write_behind::log::{LogJob, Logged};
 use crate::write_behind::made::Named;
 use crate::write_behind::moves::Begun;
 use crate::write_behind::state::{Noted, RETRY, State, WriteBehind};
@@ -41,17 +41,6 @@ pub(crate) enum Job {
     AskRoom,
     /// Home refused these names, each with what it is to lead to: somebody else may have removed something.
     Removed(Vec<(Place, NodeId)>),
-}
-
-/// What the log needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LogJob {
-    /// Make durable what was logged.
-    Commit,
-    /// The same, where a failed log goes on.
-    Continue,
-    /// Sync home as a whole.
-    Settle,
 }
 
 impl WriteBehind {
