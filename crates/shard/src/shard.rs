@@ -717,7 +717,7 @@ impl Shard {
         });
     }
 
-    /// As [`Shard::sync_all`], with the files' times. Nothing is durable by it.
+    /// As [`Shard::sync_all`], with the files' times. Not all of it is durable then.
     pub fn bring_all_home(self: &Arc<Self>, done: impl FnOnce() + Send + 'static) {
         let shard = Arc::clone(self);
         // Who makes it durable is told of errors.

@@ -32,7 +32,7 @@ pub enum NotLogged {
 pub enum RecordOf {
     /// A change by a program: it leaves the space reserved for home.
     Program,
-    /// What home is about to do: it leaves half of that, for what home did.
+    /// What home has, or is about to do: it leaves half of that, for what home did.
     HomeBegins,
     /// What home did. Without it nothing more goes home, and the log is not freed.
     HomeDid,

@@ -102,8 +102,6 @@ impl FileSystem {
                             // The tree knows another home.
                             return Err(HomeError::Changed);
                         }
-                        // The log says so already. Where home fails again and again, it would fill.
-                        Ok(false) if unsure.step == *step => return Ok(Before::Commit(unsure)),
                         Ok(false) => {
                             behind.end_step(&unsure, Stage::Undone);
                         }

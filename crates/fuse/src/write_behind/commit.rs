@@ -316,8 +316,8 @@ impl WriteBehind {
         }
     }
 
-    /// As [`WriteBehind::wait_for_log`], for a thread that brings names home: what frees the log may be left to it, if all of these threads
-    /// wait here.
+    /// As [`WriteBehind::wait_for_log`], for a thread without which a step at home does not end: what frees the log may be left to it, if all
+    /// threads that bring names home wait here.
     fn work_on_log_or_wait(&self) {
         let job = self.lock().log_job();
         match job {

@@ -39,8 +39,8 @@ pub(super) struct ByPath {
     pub(super) under_way: BTreeMap<Lsn, Step>,
     /// Steps of which it is not known whether home did them; they are under way, too.
     pub(super) unsure: Vec<Begun>,
-    /// What is appended now frees the log, or is of a step while no other one is under way: it may use what the log reserves for the ends of
-    /// steps.
+    /// A step begins, or places are said once more, while no step is under way: what is appended may use what the log reserves for the ends
+    /// of steps.
     pub(super) is_alone: bool,
 }
 

@@ -171,7 +171,7 @@ impl NamesLog {
         let all: Vec<_> =
             by_path.places.iter().map(|(node, of, at)| (node, of, at.clone())).collect();
         let (mut first, mut last) = (None, self.last);
-        self.placed().is_alone = true;
+        self.placed().is_alone = begun.is_none();
         for (node, file_type, at) in all {
             let Ok(lsn) = self.append_place(node, file_type, &at) else {
                 self.placed().is_alone = false;
@@ -196,7 +196,7 @@ impl NamesLog {
         replaced: Option<NodeId>,
     ) -> Result<Option<Begun>, Unlogged> {
         let Some(by_path) = &mut self.by_path else { return Ok(None) };
-        by_path.is_alone = by_path.under_way.len() <= by_path.unsure.len();
+        by_path.is_alone = by_path.under_way.is_empty();
         let begun = self.begin_with_room(tree, inodes, step, replaced);
         self.placed().is_alone = false;
         begun.map(Some)
