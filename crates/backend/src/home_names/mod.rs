@@ -24,7 +24,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 use rustix::io::Errno;
 use weir_names::{Handle, Identity, NodeId, Place, Way};
 
@@ -67,6 +67,17 @@ pub struct HomeNames {
     invents_numbers: bool,
     links: Links,
     credentials: Credentials,
+}
+
+/// Whether a name is at home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsThere {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+    /// A cache before home has it, which may have what was.
+    Perhaps,
 }
 
 impl HomeNames {
@@ -121,15 +132,45 @@ impl HomeNames {
         !folds_names(root) || is_there(".weir") == Some(true) && is_there(".WEIR") == Some(false)
     }
 
-    /// Whether a directory has this name.
+    /// Whether a directory has this name, as far as is known ([`HomeNames::is_there`]).
     ///
     /// # Errors
-    /// Those of statx(2) but ENOENT.
+    /// As there.
     pub fn has_name(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
-        match Status::at(directory, name) {
-            Ok(_) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(error) => Err(error),
+        Ok(self.is_there(directory, name)? != IsThere::No)
+    }
+
+    /// Whether a directory has this name. Where names are cached before home (by sshfs for 20 s, and after a lost answer as they
+    /// were before it), something is asked that is not answered from there: a file is opened, after which the cache does not have it
+    /// any more if home does not; of a directory fstatfs(2) is asked.
+    ///
+    /// # Errors
+    /// Those of statx(2) but ENOENT, of open(2) and fstatfs(2), if home does not answer.
+    pub fn is_there(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<IsThere> {
+        let status = match Status::at(directory, name) {
+            Ok(status) => status,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(IsThere::No),
+            Err(error) => return Err(error),
+        };
+        if !self.invents_numbers {
+            return Ok(IsThere::Yes);
+        }
+        let kind = status.mode & libc::S_IFMT;
+        let how = if kind == libc::S_IFREG { OFlags::RDONLY } else { OFlags::PATH };
+        let flags = how | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(directory, name, flags, Mode::empty()) {
+            Ok(opened) if kind == libc::S_IFDIR => match fstatfs(&opened) {
+                Ok(_) => Ok(IsThere::Yes),
+                Err(Errno::NOENT) => Ok(IsThere::Perhaps),
+                Err(error) => Err(error.into()),
+            },
+            Ok(_) if kind != libc::S_IFREG => Ok(IsThere::Perhaps),
+            // It is something else now.
+            Ok(_) | Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NXIO) => {
+                Ok(IsThere::Yes)
+            }
+            Err(Errno::NOENT) => Ok(IsThere::No),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -34,6 +34,8 @@ pub enum RecordOf {
     Program,
     /// What home has, or is about to do: it leaves half of that, for what home did.
     HomeBegins,
+    /// The same while home does nothing else: it leaves a quarter.
+    HomeBeginsAlone,
     /// What home did. Without it nothing more goes home, and the log is not freed.
     HomeDid,
 }
@@ -97,6 +99,7 @@ impl Engine {
         let reserved = match of {
             RecordOf::Program => log.reserved_for_home(),
             RecordOf::HomeBegins => log.reserved_for_home() / 2,
+            RecordOf::HomeBeginsAlone => log.reserved_for_home() / 4,
             RecordOf::HomeDid => 0,
         };
         let beside = all + unlogged;
@@ -455,21 +458,22 @@ mod tests {
                             let record = Record::Truncate { file: node, size: 0 };
                             // What home does also when it has begun as much as it may.
                             let filler = Record::File { file: 2, identity: &[7; 200] };
-                            let mut begun = 0;
-                            loop {
-                                let of = RecordOf::HomeBegins;
-                                match bench.engine.log_names(&[], &filler, of, bench.now) {
-                                    Ok(_) => begun += 1,
-                                    Err(_) => {
-                                        bench.settle();
-                                        if bench.log.is_empty() {
-                                            break;
+                            for of in [RecordOf::HomeBegins, RecordOf::HomeBeginsAlone] {
+                                let mut begun = 0;
+                                loop {
+                                    match bench.engine.log_names(&[], &filler, of, bench.now) {
+                                        Ok(_) => begun += 1,
+                                        Err(_) => {
+                                            bench.settle();
+                                            if bench.log.is_empty() {
+                                                break;
+                                            }
+                                            bench.end_log(Ok(()));
                                         }
-                                        bench.end_log(Ok(()));
                                     }
                                 }
+                                assert!(begun > 0, "{of:?}");
                             }
-                            assert!(begun > 0);
                             let did = bench.engine.log_names(
                                 &named,
                                 &record,

@@ -1,23 +1,23 @@
 //! What home does to names where handles do not last: the log says it first ([`crate::write_behind`], `steps`).
 //!
-//! After an error that does not say whether home did it (a connection was lost), home is looked at before anything else is
-//! done to the same names: if the old name is gone, or the new one there, it was done. Recovery decides in the same way.
+//! After an error that does not say whether home did it (a connection was lost), home is looked at when it is tried again,
+//! and before anything else is done to the same names: if the old name is gone, or the new one there, it was done.
+//! Recovery decides in the same way.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use weir_backend::home_names::open_to_write;
-use weir_log::Lsn;
+use weir_backend::home_names::{IsThere, open_to_write};
 use weir_names::tree::{Answer, Command, CommandId, HomeError, Kind, Step, Tree};
 use weir_names::{NodeId, Place};
 
 use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::ops::names_home::Making;
-use crate::write_behind::{Begun, Refusal, Stage, WriteBehind};
+use crate::write_behind::{Begun, Doubt, Made, Refusal, Stage, WriteBehind, stays_begun};
 
 /// Errors after which home may have done what it was asked for.
 const UNSURE: [i32; 10] = [
@@ -33,9 +33,37 @@ const UNSURE: [i32; 10] = [
     libc::EHOSTUNREACH,
 ];
 
+/// A cache before home says no longer than this what was. That of sshfs has 20 s (`dcache_timeout`).
+const CACHED_MAX: Duration = Duration::from_secs(30);
+
 /// Whether home may have done what it answered with this error.
 pub(crate) fn is_unsure(error: HomeError) -> bool {
     matches!(error, HomeError::Refused(code) if UNSURE.contains(&code))
+}
+
+/// Whether it is to be found out if home did a step that it answered with this error. Without names there is nothing that the log
+/// has to say of it, and nobody would ask.
+fn is_lost(begun: &Begun, error: HomeError) -> bool {
+    is_unsure(error) && begun.step.names().next().is_some()
+}
+
+fn stage_of(was_done: bool) -> Stage {
+    if was_done { Stage::Done } else { Stage::Undone }
+}
+
+fn was_not_done(behind: &WriteBehind, begun: &Begun, id: CommandId) {
+    behind.end_step(begun, Stage::Undone);
+    behind.was_not_done(id);
+}
+
+/// What home has of a command that it did.
+enum Found {
+    /// What it was to make.
+    Made(Box<Made>),
+    /// Something else is under the name.
+    Foreign,
+    /// It makes nothing.
+    Done,
 }
 
 /// What is to be done of a step before home is asked for it.
@@ -44,8 +72,6 @@ enum Before {
     Commit(Begun),
     /// Nothing.
     Nothing,
-    /// It was done before: the position of the record that says so, unless the log has failed.
-    Done(Option<Lsn>),
     /// The log has no room for it.
     Full,
 }
@@ -69,7 +95,6 @@ impl FileSystem {
             Ok(Before::Commit(begun)) => {
                 self.when_logged(move |behind| behind.stepped(id, command, begun));
             }
-            Ok(Before::Done(lsn)) => self.end_found(behind, id, &command, lsn),
             Ok(Before::Full) => {
                 // Whoever frees the log may be this thread.
                 behind.resume(id, command);
@@ -90,68 +115,111 @@ impl FileSystem {
             match behind.begin_step(&self.inodes, step, replaced) {
                 Ok(Some(begun)) => return Ok(Before::Commit(begun)),
                 Ok(None) => return Ok(Before::Nothing),
-                Err(Refusal::NotLogged) => return Err(HomeError::Refused(libc::EIO)),
-                Err(Refusal::Full) => return Ok(Before::Full),
-                Err(Refusal::Unsure(unsure)) => {
-                    match self.was_done(&unsure.step) {
-                        Ok(true) => {
-                            let lsn = behind.end_step(&unsure, Stage::Done);
-                            if unsure.step == *step {
-                                return Ok(Before::Done(lsn));
-                            }
-                            // The tree knows another home.
-                            return Err(HomeError::Changed);
-                        }
-                        Ok(false) => {
-                            behind.end_step(&unsure, Stage::Undone);
-                        }
-                        Err(error) => {
-                            behind.step_is_unsure(unsure);
-                            return Err(error);
-                        }
-                    }
+                Err(Refusal::NotLogged | Refusal::InDoubt) => {
+                    return Err(HomeError::Refused(libc::EIO));
                 }
+                Err(Refusal::Full) => return Ok(Before::Full),
+                Err(Refusal::Doubt(doubt)) => match self.was_done(&doubt) {
+                    Ok(true) => {
+                        behind.end_step(&doubt.begun, Stage::Done);
+                        // The tree knows another home.
+                        return Err(HomeError::Changed);
+                    }
+                    Ok(false) => drop(behind.end_step(&doubt.begun, Stage::Undone)),
+                    Err(error) => {
+                        self.answer_lost(behind, *doubt, error);
+                        return Err(error);
+                    }
+                },
             }
         }
     }
 
+    /// Finds out whether home did a step whose answer was lost.
+    pub(crate) fn find_out(self: &Arc<Self>, behind: &WriteBehind, doubt: Doubt) {
+        let Doubt { begun, of, .. } = &doubt;
+        match (self.was_done(&doubt), of) {
+            (Ok(true), Some((id, command))) => match self.found(command) {
+                Ok(Found::Made(made)) => {
+                    self.name_in_log(behind, *id, *made, Some(begun.clone()), Duration::ZERO);
+                }
+                Ok(Found::Done) => {
+                    behind.end_step(begun, Stage::Done);
+                    self.ended(behind, *id, Ok(Answer::Done), Duration::ZERO);
+                }
+                // Somebody else's: home will say so when it is asked to make ours.
+                Ok(Found::Foreign) => was_not_done(behind, begun, *id),
+                Err(error) => self.answer_lost(behind, doubt, error),
+            },
+            (Ok(false), Some((id, _))) => was_not_done(behind, begun, *id),
+            (Ok(true), None) => drop(behind.end_step(begun, Stage::Done)),
+            (Ok(false), None) => drop(behind.end_step(begun, Stage::Undone)),
+            (Err(error), _) => self.answer_lost(behind, doubt, error),
+        }
+    }
+
     /// Whether home did a step, by the names that are there.
-    fn was_done(self: &Arc<Self>, step: &Step) -> Result<bool, HomeError> {
+    fn was_done(self: &Arc<Self>, doubt: &Doubt) -> Result<bool, HomeError> {
         let is_there = |at: &Place| {
             let directory = self.directory_of(at)?;
             let entry = directory.at(at)?;
-            self.home
-                .has_name(entry.directory, entry.name)
-                .map_err(|error| HomeError::Refused(Errno::from(error).code()))
+            let is_there = self.home.is_there(entry.directory, entry.name);
+            is_there.map_err(|error| HomeError::Refused(Errno::from(error).code()))
         };
+        let step = &doubt.begun.step;
         match (&step.from, &step.to) {
-            (Some(from), _) => is_there(from).map(|is_there| !is_there),
+            (Some(from), to) => match is_there(from)? {
+                IsThere::No => Ok(true),
+                IsThere::Yes => Ok(false),
+                IsThere::Perhaps if doubt.since.elapsed() > CACHED_MAX => Ok(false),
+                // What is in a cache may be gone; what is not there is not there.
+                IsThere::Perhaps => match to.as_ref().map(is_there).transpose()? {
+                    Some(IsThere::No) => Ok(false),
+                    _ => Err(HomeError::Refused(libc::EIO)),
+                },
+            },
             // It may have been parked, and its name another one's.
-            (None, Some(to)) => Ok(!is_there(&Tree::parking(step.node))? && is_there(to)?),
+            (None, Some(to)) => {
+                let is_parked = is_there(&Tree::parking(step.node))? != IsThere::No;
+                Ok(!is_parked && is_there(to)? != IsThere::No)
+            }
             (None, None) => Ok(false),
         }
     }
 
-    /// Ends a command that home did before, when its answer was lost.
-    fn end_found(
-        self: &Arc<Self>,
-        behind: &WriteBehind,
-        id: CommandId,
-        command: &Command,
-        lsn: Option<Lsn>,
-    ) {
-        let Some(making) = Making::of(command) else {
-            return self.ended(behind, id, Ok(Answer::Done), Duration::ZERO);
-        };
-        let data = match making.kind {
-            Kind::File => self.open_made(making.at).map(Some),
-            _ => Ok(None),
-        };
-        let made = data.and_then(|data| self.made_at_home(making, data));
-        match made {
-            Ok(made) => self.finish_when_named(behind, id, made, lsn, Duration::ZERO),
-            Err(error) => self.ended(behind, id, Err(error), Duration::ZERO),
+    /// What a command that home did has left there.
+    fn found(self: &Arc<Self>, command: &Command) -> Result<Found, HomeError> {
+        let Some(making) = Making::of(command) else { return Ok(Found::Done) };
+        if !self.is_as_made(making)? {
+            return Ok(Found::Foreign);
         }
+        let data = match making.kind {
+            Kind::File => Some(self.open_made(making.at)?),
+            _ => None,
+        };
+        self.made_at_home(making, data).map(|made| Found::Made(Box::new(made)))
+    }
+
+    /// Whether what home has under a name can be what it was asked to make there.
+    fn is_as_made(self: &Arc<Self>, making: Making<'_>) -> Result<bool, HomeError> {
+        let directory = self.directory_of(making.at)?;
+        let entry = directory.at(making.at)?;
+        let path = self.home.open_place(entry.directory, entry.name.as_bytes());
+        let looked =
+            path.and_then(|path| self.home.look_at(path.as_fd(), making.at.parent(), entry.name));
+        let status = match looked {
+            Ok(looked) => looked.status,
+            Err(error) => return Err(HomeError::Refused(Errno::from(error).code())),
+        };
+        let file_type = status.mode & libc::S_IFMT;
+        Ok(match making.kind {
+            Kind::File => file_type == libc::S_IFREG && status.size == 0,
+            Kind::Directory => file_type == libc::S_IFDIR,
+            Kind::Symlink(target) => {
+                file_type == libc::S_IFLNK && status.size == target.len() as u64
+            }
+            Kind::Special { file_type: made, .. } => file_type == *made,
+        })
     }
 
     /// Opens a file that home made before.
@@ -163,22 +231,32 @@ impl FileSystem {
         data.map_err(|error| HomeError::Refused(Errno::from(error).code()))
     }
 
-    /// Logs what became of a step.
-    pub(crate) fn end_step(
+    /// A command ends whose step was begun, if the log says so; or it is found out later whether home did it.
+    pub(crate) fn end_begun(
         &self,
         behind: &WriteBehind,
+        (id, command): (CommandId, &Command),
         begun: Option<Begun>,
-        result: Result<(), HomeError>,
+        result: Result<Answer, HomeError>,
+        took: Duration,
     ) {
-        let Some(begun) = begun else { return };
-        match result {
-            Ok(()) => drop(behind.end_step(&begun, Stage::Done)),
-            // Without names there is nothing that the log has to say of it, and nobody would ask.
-            Err(error) if is_unsure(error) && begun.step.names().next().is_some() => {
-                behind.step_is_unsure(begun);
+        match (begun, result) {
+            (Some(begun), Err(error)) if is_lost(&begun, error) => {
+                let of = Some((id, command.clone()));
+                return self.answer_lost(behind, Doubt { begun, of, since: Instant::now() }, error);
             }
-            Err(_) => drop(behind.end_step(&begun, Stage::Undone)),
+            (Some(begun), Err(error)) if stays_begun(&begun.step, error) => {
+                behind.refuse_step(begun)
+            }
+            (Some(begun), result) => drop(behind.end_step(&begun, stage_of(result.is_ok()))),
+            (None, _) => {}
         }
+        self.ended(behind, id, result, took);
+    }
+
+    /// It is not known whether home did a step.
+    fn answer_lost(&self, behind: &WriteBehind, doubt: Doubt, error: HomeError) {
+        self.note_refusal(behind.answer_lost(doubt, error));
     }
 
     /// Does a step at home at once; `replaced` is what home has under the new name. Where handles do not last and names are
@@ -201,8 +279,6 @@ impl FileSystem {
                 Before::Commit(begun) => break Some(begun),
                 Before::Nothing => break None,
                 Before::Full => behind.wait_for_log_of_home()?,
-                // It was done when the program was told that it had failed.
-                Before::Done(_) => return Err(HomeError::Changed.into()),
             }
         };
         if begun.is_some() {
@@ -217,8 +293,14 @@ impl FileSystem {
             return Err(error.into());
         }
         let changed = change();
-        let result = changed.as_ref().map(drop);
-        self.end_step(behind, begun, result.map_err(|errno| HomeError::Refused(errno.code())));
+        let Some(begun) = begun else { return changed };
+        let error = changed.as_ref().err().map(|errno| HomeError::Refused(errno.code()));
+        match error.filter(|&error| is_lost(&begun, error)) {
+            Some(error) => {
+                self.answer_lost(behind, Doubt { begun, of: None, since: Instant::now() }, error)
+            }
+            None => drop(behind.end_step(&begun, stage_of(changed.is_ok()))),
+        }
         changed
     }
 

@@ -141,6 +141,7 @@ impl FileSystem {
                 None => self.begin_command(behind, id, command),
             },
             Some(Job::Resumed(id, command)) => self.begin_command(behind, id, command),
+            Some(Job::Doubt(doubt)) => self.find_out(behind, doubt),
             Some(Job::Stepped(id, command, begun)) => {
                 self.end_command(behind, id, &command, Some(begun));
             }
@@ -179,8 +180,7 @@ impl FileSystem {
                 Ok(made) => self.name_in_log(behind, id, made, begun, began.elapsed()),
                 Err(error) => {
                     tracing::debug!("home did not do {command:?}: {error}");
-                    self.end_step(behind, begun, Err(error));
-                    self.ended(behind, id, Err(error), began.elapsed());
+                    self.end_begun(behind, (id, command), begun, Err(error), began.elapsed());
                 }
             };
         }
@@ -190,8 +190,7 @@ impl FileSystem {
         }
         note_parked(behind, command, result.is_ok());
         note_brought(&held);
-        self.end_step(behind, begun, result.as_ref().map(drop).map_err(|&error| error));
-        self.ended(behind, id, result, began.elapsed());
+        self.end_begun(behind, (id, command), begun, result, began.elapsed());
     }
 
     /// A command of the tree ended.
@@ -202,7 +201,12 @@ impl FileSystem {
         result: Result<Answer, HomeError>,
         took: Duration,
     ) {
-        if let Some(HomeError::Refused(code)) = behind.ended(id, result, took) {
+        self.note_refusal(behind.ended(id, result, took));
+    }
+
+    /// Home refuses everything, with this error, if there is one.
+    pub(super) fn note_refusal(&self, refused: Option<HomeError>) {
+        if let Some(HomeError::Refused(code)) = refused {
             self.shard.home_refuses_files(error_kind(&io::Error::from_raw_os_error(code)));
         }
     }
@@ -448,7 +452,7 @@ impl FileSystem {
     }
 
     /// Has the log name what was made at home; the command ends when that is durable.
-    fn name_in_log(
+    pub(super) fn name_in_log(
         self: &Arc<Self>,
         behind: &WriteBehind,
         id: CommandId,
@@ -478,7 +482,7 @@ impl FileSystem {
     }
 
     /// The command that made something ends when the log is durable up to `lsn`, where it names that. `None`: it has failed.
-    pub(crate) fn finish_when_named(
+    fn finish_when_named(
         self: &Arc<Self>,
         behind: &WriteBehind,
         id: CommandId,

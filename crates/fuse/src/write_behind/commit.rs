@@ -251,7 +251,7 @@ impl WriteBehind {
         let state = self.lock();
         let Some(log) = &state.log else { return true };
         let is_asked = state.drained || state.crew.is_stopped();
-        let has_rest = is_asked && state.tree.under_way() == 0;
+        let has_rest = is_asked && state.tree.is_idle();
         let is_committed = match &log.continued {
             Some(continued) => continued.is_empty(),
             None => log.failed || (log.uncommitted.is_none() && !log.committing),

@@ -312,7 +312,7 @@ impl NamesLog {
                     RecordOf::HomeDid
                 }
                 (Said::OfHome, _) if self.by_path.as_ref().is_some_and(|of| of.is_alone) => {
-                    RecordOf::HomeDid
+                    RecordOf::HomeBeginsAlone
                 }
                 (Said::OfHome, _) => RecordOf::HomeBegins,
             };

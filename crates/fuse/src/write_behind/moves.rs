@@ -1,6 +1,7 @@
 //! What the log has said of places, and of what home is to do to names, where handles do not last ([`super::steps`]).
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use weir_log::{FileType, Lsn};
 use weir_names::Placed;
@@ -35,12 +36,12 @@ pub(super) struct ByPath {
     /// The first record of all that says it once more, and the last one: from the first on the log is needed when
     /// the last is durable.
     pub(super) renewed: Option<(Lsn, Lsn)>,
-    /// Steps that were begun and did not end, with the log's numbers, by their records.
+    /// Steps that were begun and did not end, with the log's numbers, by the records that said so first.
     pub(super) under_way: BTreeMap<Lsn, Step>,
-    /// Steps of which it is not known whether home did them; they are under way, too.
-    pub(super) unsure: Vec<Begun>,
-    /// A step begins, or places are said once more, while no step is under way: what is appended may use what the log reserves for the ends
-    /// of steps.
+    /// Those of them that home refused, with the time of that, to be asked for again.
+    pub(super) refused: Vec<(Begun, Instant)>,
+    /// A step begins, or places are said once more, while home does no step: what is appended may use half of what the log reserves for
+    /// the ends of steps.
     pub(super) is_alone: bool,
 }
 
@@ -48,6 +49,11 @@ impl ByPath {
     /// From where on the log is needed to know where nodes are.
     pub(super) fn kept_from(&self) -> Option<Lsn> {
         self.since
+    }
+
+    /// Whether home does no step, as far as is known.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.len() == self.refused.len()
     }
 
     /// Everything before `durable` is.

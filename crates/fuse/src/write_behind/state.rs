@@ -25,6 +25,7 @@ use crate::inode::{Inode, nameless};
 use crate::inodes::Inodes;
 use crate::write_behind::conflicts::Conflicts;
 use crate::write_behind::crew::Crew;
+use crate::write_behind::doubts::Doubts;
 use crate::write_behind::ending::Ending;
 use crate::write_behind::held::Held;
 use crate::write_behind::listers::Listers;
@@ -163,6 +164,8 @@ pub(crate) struct State {
     pub(super) resumed: VecDeque<(CommandId, Command)>,
     /// Commands whose steps are in the log now.
     pub(super) stepped: VecDeque<(CommandId, Command, Begun)>,
+    /// Steps of which it is not known whether home did them.
+    pub(super) doubts: Doubts,
     /// Nodes that were made at home, and whose identities are to be in the log. Each holds descriptors.
     pub(super) unnamed: usize,
     /// The most of them.
@@ -267,6 +270,7 @@ impl WriteBehind {
                 blocked: 0,
                 resumed: VecDeque::new(),
                 stepped: VecDeque::new(),
+                doubts: Doubts::default(),
                 unnamed: 0,
                 unnamed_max,
                 named: VecDeque::new(),
@@ -880,8 +884,8 @@ impl State {
         }
         let refused: Vec<HomeError> = self.tree.refused().map(|(_, error)| error).collect();
         match refused.first() {
-            // What waits for a refused part is dirty, too, and nothing is under way any more.
-            Some(&error) if self.tree.under_way() == 0 && asked => Standing::Refused(error),
+            // What waits for a refused part is dirty, too, and nothing is being done any more.
+            Some(&error) if self.tree.is_idle() && asked => Standing::Refused(error),
             _ => Standing::Pending,
         }
     }
@@ -924,7 +928,7 @@ impl State {
             _ if self.crew.is_stopped() => {}
             Awaited::All | Awaited::Until(_) => {
                 self.drained &= self.tree.refused().next().is_none();
-                self.tree.retry();
+                self.retry();
             }
         }
     }

@@ -3,8 +3,8 @@
 //! before home does it. Which of the steps under way were done when the daemon died is seen from the names that are there
 //! (docs/LOG_FORMAT.md).
 //!
-//! Owns what the log has said of places ([`weir_names::Placed`]), which is what recovery will read, and the steps of
-//! which it is not known whether home did them. Where the log is needed for that is [`ByPath::kept_from`].
+//! Owns what the log has said of places ([`weir_names::Placed`]), which is what recovery will read. Where the log is needed for
+//! that is [`ByPath::kept_from`].
 //!
 //! Invariants:
 //! - what is in the table was said in the log at or after [`ByPath::kept_from`];
@@ -16,6 +16,7 @@ use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
 use crate::write_behind::continued::Said;
+use crate::write_behind::doubts::{Before, Doubt};
 use crate::write_behind::known_names::{keeps_a_name, names_at_home, other_name, sure_names};
 use crate::write_behind::log::{NamesLog, Unlogged};
 use crate::write_behind::moves::{Begun, ByPath, Stage};
@@ -111,7 +112,7 @@ impl NamesLog {
         self.by_path.as_ref()?.places.node_at(&Place::new(parent, at.name())?)
     }
 
-    fn find(&self, tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<NodeId> {
+    pub(super) fn find(&self, tree: &Tree, inodes: &Inodes, node: NodeId) -> Option<NodeId> {
         if node == NodeId::ROOT {
             return Some(node);
         }
@@ -155,35 +156,49 @@ impl NamesLog {
             && self.shard.log_wants_room()
     }
 
-    /// Says once more where all nodes are of which the log may have to know that. What the log said before is not needed
-    /// any more when that is durable. `false`: there was no room for it.
+    /// Says once more where all nodes are of which the log may have to know that, and which steps are under way. What the log said
+    /// before is not needed any more when that is durable. `false`: there was no room for it.
     pub(super) fn renew_places(&mut self, inodes: &Inodes) -> bool {
         let tail = self.shard.log_tail();
         let mut needed = inodes.log_numbers();
         needed.extend(self.numbers.values());
         let by_path = self.placed();
         by_path.places.forget(tail, |node| needed.contains(&node.0));
-        let begun = by_path.under_way.keys().next().copied();
-        if by_path.places.is_empty() {
-            (by_path.since, by_path.renewed) = (begun, None);
-            return true;
-        }
-        let all: Vec<_> =
-            by_path.places.iter().map(|(node, of, at)| (node, of, at.clone())).collect();
-        let (mut first, mut last) = (None, self.last);
-        self.placed().is_alone = begun.is_none();
-        for (node, file_type, at) in all {
-            let Ok(lsn) = self.append_place(node, file_type, &at) else {
-                self.placed().is_alone = false;
-                return false;
-            };
-            (first, last) = (first.or(Some(lsn)), lsn);
-        }
+        let steps: Vec<Step> = by_path.under_way.values().cloned().collect();
+        let places = by_path.places.iter();
+        let mut places: Vec<Whereabouts> = places
+            .map(|(node, file_type, at)| Whereabouts { node, file_type, at: at.clone() })
+            .collect();
+        by_path.is_alone = by_path.is_idle();
+        let said = steps
+            .iter()
+            .map(|step| {
+                let of_step = places.extract_if(.., |said| said.ends(step)).collect::<Vec<_>>();
+                self.append_begun_again(step, &of_step)
+            })
+            .collect::<Result<Vec<Lsn>, Unlogged>>();
+        let said = said.and_then(|mut said| {
+            for Whereabouts { node, file_type, at } in &places {
+                said.push(self.append_place(*node, *file_type, at)?);
+            }
+            Ok(said)
+        });
         self.placed().is_alone = false;
-        let first = first.into_iter().chain(begun).min().unwrap_or(last);
-        self.placed().renewed = Some((first, last));
-        self.appended(last);
+        let Ok(said) = said else { return false };
+        match (said.first(), said.last()) {
+            (Some(&first), Some(&last)) => {
+                self.placed().renewed = Some((first, last));
+                self.appended(last);
+            }
+            _ => (self.placed().since, self.placed().renewed) = (None, None),
+        }
         true
+    }
+
+    /// Says once more that a step is begun, together with places that would say that it has ended.
+    fn append_begun_again(&mut self, step: &Step, places: &[Whereabouts]) -> Result<Lsn, Unlogged> {
+        let places: Vec<Record<'_>> = places.iter().map(|of| Record::Name(of.record())).collect();
+        self.append_record(&places, &Record::Name(step_record(step, Stage::Begun)), Said::OfHome)
     }
 
     /// Logs that home may do a step from now on; `replaced` is what home has under the new
@@ -196,7 +211,7 @@ impl NamesLog {
         replaced: Option<NodeId>,
     ) -> Result<Option<Begun>, Unlogged> {
         let Some(by_path) = &mut self.by_path else { return Ok(None) };
-        by_path.is_alone = by_path.under_way.is_empty();
+        by_path.is_alone = by_path.is_idle();
         let begun = self.begin_with_room(tree, inodes, step, replaced);
         self.placed().is_alone = false;
         begun.map(Some)
@@ -236,7 +251,7 @@ impl NamesLog {
     }
 
     /// Home did it, or did not and will not. The record's position.
-    fn end(&mut self, begun: &Begun, stage: Stage) -> Result<Lsn, Unlogged> {
+    pub(super) fn end(&mut self, begun: &Begun, stage: Stage) -> Result<Lsn, Unlogged> {
         let lsn = self.append_step(&begun.numbered, stage)?;
         let by_path = self.placed();
         by_path.under_way.remove(&begun.lsn);
@@ -248,9 +263,8 @@ impl NamesLog {
     }
 
     fn append_step(&mut self, numbered: &Step, stage: Stage) -> Result<Lsn, Unlogged> {
-        let (from, to) = (numbered.from.as_ref().map(entry), numbered.to.as_ref().map(entry));
-        let record = NameRecord::Step { node: numbered.node.0, stage, from, to };
-        let lsn = self.append_record(&[], &Record::Name(record), Said::OfHome)?;
+        let record = Record::Name(step_record(numbered, stage));
+        let lsn = self.append_record(&[], &record, Said::OfHome)?;
         self.placed().since.get_or_insert(lsn);
         if self.continued.is_none() {
             self.appended(lsn);
@@ -258,9 +272,34 @@ impl NamesLog {
         Ok(lsn)
     }
 
-    fn placed(&mut self) -> &mut ByPath {
+    pub(super) fn placed(&mut self) -> &mut ByPath {
         self.by_path.as_mut().expect("handles do not last")
     }
+}
+
+/// Where home has a node, with the log's numbers.
+struct Whereabouts {
+    node: NodeId,
+    file_type: FileType,
+    at: Place,
+}
+
+impl Whereabouts {
+    fn record(&self) -> NameRecord<'_> {
+        let Whereabouts { node, file_type, at } = self;
+        NameRecord::Place { node: node.0, file_type: *file_type, at: entry(at) }
+    }
+
+    /// Whether recovery takes a step for ended that was begun before this was said.
+    fn ends(&self, step: &Step) -> bool {
+        let is_directory = self.file_type == FileType::Directory;
+        self.node == step.node && is_directory || step.names().any(|at| *at == self.at)
+    }
+}
+
+fn step_record(step: &Step, stage: Stage) -> NameRecord<'_> {
+    let (from, to) = (step.from.as_ref().map(entry), step.to.as_ref().map(entry));
+    NameRecord::Step { node: step.node.0, stage, from, to }
 }
 
 fn entry(at: &Place) -> Entry<'_> {
@@ -297,15 +336,21 @@ impl WriteBehind {
     ) -> Result<Option<Begun>, Refusal> {
         let mut state = self.lock();
         loop {
-            let State { tree, log, .. } = &mut *state;
+            let State { tree, log, doubts, .. } = &mut *state;
             let Some(log) = log.as_mut().filter(|log| log.by_path.is_some()) else {
                 return Ok(None);
             };
-            let unsure = &mut log.placed().unsure;
-            if let Some(ix) = unsure.iter().position(|begun| begun.concerns(step)) {
-                return Err(Refusal::Unsure(unsure.swap_remove(ix)));
+            match doubts.before(step) {
+                Some(Before::Ask(doubt)) => return Err(Refusal::Doubt(doubt)),
+                Some(Before::Wait) => return Err(Refusal::InDoubt),
+                None => {}
             }
-            match log.begin(tree, inodes, step, replaced) {
+            let again = log.begin_again(tree, inodes, step);
+            let begun = again.and_then(|again| match again {
+                Some(begun) => Ok(Some(begun)),
+                None => log.begin(tree, inodes, step, replaced),
+            });
+            match begun {
                 Ok(begun) => return Ok(begun),
                 // Nothing of it is replayed any more.
                 Err(_) if !log.is_recorded() => return Ok(None),
@@ -320,15 +365,9 @@ impl WriteBehind {
 
     /// Logs what became of a step. The record's position. Blocks while the log is full.
     pub(crate) fn end_step(&self, begun: &Begun, stage: Stage) -> Option<Lsn> {
-        self.append_now(|state| Some(state.log.as_mut()?.end(begun, stage)))
-    }
-
-    /// It is not known whether home did a step: that is to be found out before the next one that concerns its names.
-    pub(crate) fn step_is_unsure(&self, begun: Begun) {
-        let mut state = self.lock();
-        if let Some(by_path) = state.log.as_mut().and_then(|log| log.by_path.as_mut()) {
-            by_path.unsure.push(begun);
-        }
+        let lsn = self.append_now(|state| Some(state.log.as_mut()?.end(begun, stage)));
+        self.lock().doubts.settle(begun);
+        lsn
     }
 
     /// The number by which recovery finds a file that home has, where handles do not last. `None` where they do, or if the
@@ -409,7 +448,9 @@ impl WriteBehind {
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// It may have done this before, which is to be found out and told first ([`WriteBehind::end_step`]).
-    Unsure(Begun),
+    Doubt(Box<Doubt>),
+    /// It may have done something else to its names, which is found out when home is tried again.
+    InDoubt,
     /// The log has no room for it: to be tried again ([`WriteBehind::wait_for_log`]).
     Full,
     /// It cannot be logged.

@@ -12,6 +12,7 @@ use weir_names::{NodeId, Place};
 use crate::attr::{self, earlier_by, in_order, moment, timestamp};
 use crate::inode::Inode;
 use crate::inodes::Inodes;
+use crate::write_behind::doubts::Doubt;
 use crate::write_behind::log::{LogJob, Logged};
 use crate::write_behind::made::Named;
 use crate::write_behind::moves::Begun;
@@ -31,6 +32,8 @@ pub(crate) enum Job {
     Resumed(CommandId, Command),
     /// The same, and the log says so, durably.
     Stepped(CommandId, Command, Begun),
+    /// Find out whether home did this.
+    Doubt(Doubt),
     /// The tree does not know these any more.
     LetGo(Vec<Arc<Inode>>),
     /// The log names what was made at home.
@@ -128,7 +131,7 @@ impl WriteBehind {
             if state.retried.elapsed() >= RETRY {
                 state.retried = Instant::now();
                 state.drained = false;
-                state.tree.retry();
+                state.retry();
             }
             state.renew_old_places(inodes);
             if let Some(job) = state.log_job() {
@@ -145,6 +148,11 @@ impl WriteBehind {
             }
             if let Some((id, command, begun)) = state.stepped.pop_front() {
                 return Some(Job::Stepped(id, command, begun));
+            }
+            if let Some(doubt) = state.doubts.next_due() {
+                // There may be more.
+                self.call_workers(&mut state);
+                return Some(Job::Doubt(doubt));
             }
             let may_make = state.unnamed < state.unnamed_max;
             let next = if may_make { state.tree.next_command() } else { None };
@@ -201,9 +209,24 @@ impl WriteBehind {
         result: Result<Answer, HomeError>,
         took: Duration,
     ) -> Option<HomeError> {
+        self.answered(result, |state| {
+            state.crew.learn(took);
+            state.ended += 1;
+            if result.is_ok() {
+                state.note_given(id, took);
+            }
+            state.tree.ended(id, result);
+        })
+    }
+
+    /// Home answered, or its answer was lost, and the tree is told so.
+    pub(super) fn answered(
+        &self,
+        result: Result<Answer, HomeError>,
+        tell: impl FnOnce(&mut State),
+    ) -> Option<HomeError> {
         let is_refused = matches!(result, Err(HomeError::Refused(_)));
-        let (ready, hopeless) = {
-            let mut state = self.lock();
+        self.tell(|state| {
             let now = Instant::now();
             state.refusing.answered(result.as_ref().map_err(|&error| error), now);
             let log_failed = state.log.as_ref().is_some_and(|log| log.failed);
@@ -211,24 +234,27 @@ impl WriteBehind {
                 true => state.refusing.at_once(),
                 false => state.refusing.hopeless(now),
             };
-            let hopeless = hopeless.filter(|_| is_refused && state.refusing.is_to_be_told(now));
-            state.crew.learn(took);
+            tell(state);
+            hopeless.filter(|_| is_refused && state.refusing.is_to_be_told(now))
+        })
+    }
+
+    /// Something became of a command: who waits for it is told.
+    pub(super) fn tell<T>(&self, tell: impl FnOnce(&mut State) -> T) -> T {
+        let (ready, told) = {
+            let mut state = self.lock();
             state.drained = false;
-            state.ended += 1;
-            if result.is_ok() {
-                state.note_given(id, took);
-            }
-            state.tree.ended(id, result);
+            let told = tell(&mut state);
             // What is as it should be is noted when it is looked at: the planner is asked for the next command.
             let ready = match state.waiting.is_empty() {
                 true => Vec::new(),
                 false => state.take_ready(),
             };
-            (ready, hopeless)
+            (ready, told)
         };
         self.progress.notify_all();
         ready.into_iter().for_each(|(then, result)| then(result));
-        hopeless
+        told
     }
 
     /// What was made at home for a command is to be named by the log; [`WriteBehind::named`] follows.

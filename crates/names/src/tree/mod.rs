@@ -25,6 +25,7 @@ mod entry;
 mod found;
 mod given_up;
 mod logged;
+mod lost_answers;
 mod needed;
 mod node;
 mod part;

@@ -149,6 +149,7 @@ impl Tree {
         let open = of.places.unplaced().chain(of.places.with(Role::Surplus));
         let mut open = open.chain(of.places.with(Role::Unsure));
         itself
+            .or_else(|| of.busy.then(|| self.lost_answer_of(node)).flatten())
             .or_else(|| waits.then(|| self.refusal_in(node, search)).flatten())
             .or_else(|| open.find_map(|place| self.refusal_of_entry(place, search)))
     }
@@ -159,8 +160,9 @@ impl Tree {
         if direct.is_some() {
             return direct;
         }
-        let of = self.nodes.get(&directory)?.directory.as_ref().filter(|of| of.dirty > 0)?;
-        of.entries().filter(|(_, entry)| entry.is_dirty()).find_map(|(name, _)| {
+        let of = self.nodes.get(&directory)?.directory.as_ref();
+        let of = of.filter(|of| of.dirty > 0 || of.busy > 0)?;
+        of.entries().filter(|(_, entry)| entry.is_dirty() || entry.busy).find_map(|(name, _)| {
             let place = Place::new(directory, name).expect("entries have names");
             self.refusal_of_entry(&place, search)
         })
@@ -169,8 +171,9 @@ impl Tree {
     /// What home refused of an entry, or of what has to be done before it.
     fn refusal_of_entry(&self, at: &Place, search: Search<'_>) -> Option<HomeError> {
         let search = search.one_more()?;
-        let entry = self.entry(at).filter(|entry| entry.is_dirty())?;
+        let entry = self.entry(at).filter(|entry| entry.is_dirty() || entry.busy)?;
         let itself = self.queue.refusal(&Part::Entry(at.clone()));
+        let itself = itself.or_else(|| entry.busy.then(|| self.lost_answer_at(at)).flatten());
         let AtHome::Node(there) = entry.home else { return itself };
         itself.or_else(|| match self.nodes[&there].places.unplaced().next() {
             // What is there moves away first, or else is emptied and removed.

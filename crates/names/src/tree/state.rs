@@ -1,11 +1,11 @@
 //! The tree's state: what is known, what differs from home, and what follows from a change of one entry.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use weir_log::Lsn;
 
 use crate::identity::NodeId;
-use crate::tree::command::InFlight;
+use crate::tree::command::{HomeError, InFlight};
 use crate::tree::command_id::CommandId;
 use crate::tree::entry::{AtHome, Directory, Entry};
 use crate::tree::found::Conflict;
@@ -27,6 +27,8 @@ pub struct Tree {
     /// Nodes that names led to which home was not asked for since: home may have them there.
     pub(crate) unsure: HashMap<Place, Vec<NodeId>>,
     pub(crate) in_flight: HashMap<CommandId, InFlight>,
+    /// Those of them that home may have done, with the error instead of the answer.
+    pub(crate) lost_answers: BTreeMap<CommandId, HomeError>,
     pub(crate) next_command: u64,
     pub(crate) needed: Needed,
     /// Home exchanges names (RENAME_EXCHANGE).
@@ -66,6 +68,7 @@ impl Tree {
             queue: Queue::default(),
             unsure: HashMap::new(),
             in_flight: HashMap::new(),
+            lost_answers: BTreeMap::new(),
             next_command: 0,
             needed: Needed::default(),
             exchanges: true,

@@ -72,7 +72,7 @@ impl Tree {
                 Plan::Do(command) => return Some(self.start(part, command)),
             }
         }
-        if self.in_flight.is_empty() {
+        if self.is_idle() {
             self.note_tried();
         }
         None
@@ -106,7 +106,8 @@ impl Tree {
         self.queue.retries()
     }
 
-    /// What home refused is tried again. A directory that somebody else moved may be back.
+    /// What home refused is tried again. A directory that somebody else moved may be back. Of each command in doubt it is to be
+    /// found out whether home did it.
     pub fn retry(&mut self) {
         let missed = self.queue.refused().filter_map(|(part, _)| {
             let Part::Entry(at) = part else { return None };
@@ -115,6 +116,7 @@ impl Tree {
         });
         let missed: Vec<Place> = missed.collect();
         self.queue.retry();
+        self.lost_answers.clear();
         missed.iter().for_each(|at| self.look_again(at));
     }
 
@@ -194,12 +196,21 @@ impl Tree {
     /// # Panics
     /// If it is not under way.
     pub fn ended(&mut self, id: CommandId, result: Result<Answer, HomeError>) {
+        self.end(id, Some(result));
+    }
+
+    /// As [`Tree::ended`]; `None`: home did not do it, and what is to be done is planned anew.
+    pub(crate) fn end(&mut self, id: CommandId, result: Option<Result<Answer, HomeError>>) {
         let InFlight { command, part, since, changed } =
             self.in_flight.remove(&id).expect("a command ends once");
         self.set_busy(&command, false);
+        if self.lost_answers.remove(&id).is_some() {
+            self.queue.ask_again(&part);
+        }
         match result {
-            Ok(answer) => self.done(&command, answer, since),
-            Err(error) => self.not_done(&command, &part, error, since),
+            Some(Ok(answer)) => self.done(&command, answer, since),
+            Some(Err(error)) => self.not_done(&command, &part, error, since),
+            None => self.take_back_command(&command, since),
         }
         if self.last_change(&part) > changed {
             // What home refused is not what is wanted now.
@@ -318,15 +329,7 @@ impl Tree {
             Command::Set { node, .. } if error == HomeError::Gone && !self.may_be_lost(*node) => {
                 self.needed.release(since);
             }
-            Command::Make { node, attributes, xattrs, .. }
-            | Command::Set { node, attributes, xattrs } => {
-                self.take_back(*node, *attributes, xattrs, since);
-                let node = self.nodes.get_mut(node).expect("a node stays while a command is on it");
-                if node.binding == Binding::Making {
-                    node.binding = Binding::Unbound;
-                }
-            }
-            _ => {}
+            _ => self.take_back_command(command, since),
         }
         match (error, command) {
             (HomeError::Gone, Command::Set { node, .. }) => {
@@ -342,15 +345,7 @@ impl Tree {
                 }
             }
             (HomeError::NoExchange, _) => self.exchanges = false,
-            (HomeError::Refused(_), _) => {
-                self.queue.refuse(part.clone(), error);
-                // Of a name that moves, two directories are told.
-                for place in concerned(command).0.into_iter().flatten() {
-                    if self.entry(place).is_some_and(|entry| entry.is_dirty()) {
-                        self.queue.reports.refused(&Part::Entry(place.clone()), error);
-                    }
-                }
-            }
+            (HomeError::Refused(_), _) => self.refuse(command, part, error),
             (HomeError::Changed | HomeError::NotEmpty | HomeError::Gone, _) => {
                 if let Command::Look { at } = command {
                     self.looked_at(at);
@@ -371,6 +366,19 @@ impl Tree {
                     }
                 }
                 self.look_once_more(part, error);
+            }
+        }
+    }
+
+    /// What a command was to set is to be set yet.
+    fn take_back_command(&mut self, command: &Command, since: Option<Lsn>) {
+        if let Command::Make { node, attributes, xattrs, .. }
+        | Command::Set { node, attributes, xattrs } = command
+        {
+            self.take_back(*node, *attributes, xattrs, since);
+            let node = self.nodes.get_mut(node).expect("a node stays while a command is on it");
+            if node.binding == Binding::Making {
+                node.binding = Binding::Unbound;
             }
         }
     }
@@ -442,7 +450,9 @@ impl Tree {
         assert_eq!((self.needed_from(), self.queue.parts().next()), (None, None));
         assert!(self.unsettled_by_failure.is_empty() && self.changed_by_others.is_empty());
         assert!(self.surprised.is_empty());
-        assert!(self.unsure.is_empty() && self.in_flight.is_empty());
+        assert!(
+            self.unsure.is_empty() && self.in_flight.is_empty() && self.lost_answers.is_empty()
+        );
         for node in self.nodes.values() {
             assert!(!node.has_unset() && node.sent.is_empty() && node.sent_xattrs.is_empty());
             let entries = node.directory.iter().flat_map(|of| of.entries());
@@ -490,7 +500,7 @@ impl Command {
 }
 
 /// The names and the nodes that a command concerns.
-fn concerned(command: &Command) -> ([Option<&Place>; 2], [Option<NodeId>; 2]) {
+pub(crate) fn concerned(command: &Command) -> ([Option<&Place>; 2], [Option<NodeId>; 2]) {
     match command {
         Command::Look { at } => ([Some(at), None], [None, None]),
         Command::Make { node, at, .. } | Command::Link { node, at } => {

@@ -17,6 +17,8 @@ pub(super) struct Scene {
     pub(super) lsn: u64,
     pub(super) next_node: u64,
     pub(super) under_way: Vec<(CommandId, Command)>,
+    /// Commands whose answer was lost, with whether home did them.
+    in_doubt: Vec<(CommandId, Option<Answer>)>,
     /// What home had when it was synced last.
     settled: FileSystem,
     /// What it did since.
@@ -33,6 +35,7 @@ impl Scene {
             lsn: 1,
             next_node: 100,
             under_way: Vec::new(),
+            in_doubt: Vec::new(),
             settled: FileSystem::new(),
             executed: Vec::new(),
         }
@@ -141,9 +144,31 @@ impl Scene {
             false => self.home.try_to_execute(&command),
         };
         if result.is_ok() && !matches!(command, Command::Look { .. }) {
-            self.executed.push(command);
+            self.executed.push(command.clone());
+        }
+        // Whether it was done or refused, its answer may be lost.
+        let lost = Step::of(&command).is_some() && refusals > 0 && self.random.one_in(refusals);
+        if lost {
+            self.tree.answer_lost(id, HomeError::Refused(5));
+            return self.in_doubt.push((id, result.ok()));
         }
         self.tree.ended(id, result);
+    }
+
+    /// Home is tried again. Of some that are in doubt it is known afterwards whether they were done.
+    fn retry(&mut self, is_known: bool) {
+        self.tree.retry();
+        for (id, was_done) in std::mem::take(&mut self.in_doubt) {
+            if is_known || self.random.one_in(2) {
+                match was_done {
+                    Some(answer) => self.tree.ended(id, Ok(answer)),
+                    None => self.tree.was_not_done(id),
+                }
+            } else {
+                self.tree.answer_lost(id, HomeError::Refused(5));
+                self.in_doubt.push((id, was_done));
+            }
+        }
     }
 
     fn compare_seen(&self) {
@@ -155,7 +180,10 @@ impl Scene {
             listed += self.tree.list(node, 0).count();
         }
         assert_eq!(listed, self.seen.entries.len(), "a listing has what is there and no more");
-        self.compare_attributes();
+        // Home shows what it did already when its answer was lost.
+        if self.in_doubt.is_empty() {
+            self.compare_attributes();
+        }
     }
 
     /// What home says of each node, with what the tree lays over it, is what programs are to see.
@@ -226,7 +254,7 @@ impl Scene {
         self.tree.committed(Lsn(self.lsn + 1));
         for tries in 0.. {
             assert!(tries < 2_000, "it ends: {:?}", self.tree.queue);
-            self.tree.retry();
+            self.retry(true);
             self.take_commands(8);
             if self.under_way.is_empty() {
                 break;
@@ -281,7 +309,7 @@ fn run(seed: u64, course: Course) {
             5 | 6 => {
                 scene.take_commands(1 + (seed % 7) as usize);
             }
-            7 => scene.tree.retry(),
+            7 => scene.retry(false),
             8 => {
                 if let Some((node, _)) = scene.taken() {
                     scene.tree.urge(node);

@@ -1,0 +1,109 @@
+//! Steps of which it is not known whether home did them: the answer was lost.
+//!
+//! Each is found out when home is tried again, whether somebody waits for it or not, and before another step of its names or of
+//! its node begins. Until then the log is needed from its record on.
+//!
+//! Owns which there are, and which are being found out. Does not own how ([`crate::ops::home_steps`]).
+
+use std::time::Instant;
+
+use weir_names::tree::{Command, CommandId, HomeError, Step};
+
+use crate::write_behind::moves::Begun;
+use crate::write_behind::state::{State, WriteBehind};
+
+/// A step that home may have done.
+#[derive(Clone, Debug)]
+pub(crate) struct Doubt {
+    pub(crate) begun: Begun,
+    /// The command that it is a step of, which ends when this is known. `None`: a program was told that its call failed.
+    pub(crate) of: Option<(CommandId, Command)>,
+    /// Since when.
+    pub(crate) since: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Until home is tried again.
+    Waits,
+    /// A thread is to find it out.
+    Due,
+    /// A thread does.
+    Asked,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(Vec<(Doubt, Stage)>);
+
+/// What a step has to wait for.
+pub(super) enum Before {
+    /// This is to be found out first.
+    Ask(Box<Doubt>),
+    /// Somebody else finds it out, now or when home is tried again.
+    Wait,
+}
+
+impl Doubts {
+    /// It was not found out, or not asked for yet.
+    fn keep(&mut self, doubt: Doubt) {
+        self.settle(&doubt.begun);
+        self.0.push((doubt, Stage::Waits));
+    }
+
+    /// It is known.
+    pub(super) fn settle(&mut self, begun: &Begun) {
+        self.0.retain(|(doubt, _)| doubt.begun.lsn != begun.lsn);
+    }
+
+    /// Home is tried again.
+    pub(super) fn retry(&mut self) {
+        let waiting = self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Waits);
+        waiting.for_each(|(_, stage)| *stage = Stage::Due);
+    }
+
+    /// One to be found out now.
+    pub(super) fn next_due(&mut self) -> Option<Doubt> {
+        let (doubt, stage) = self.0.iter_mut().find(|(_, stage)| *stage == Stage::Due)?;
+        *stage = Stage::Asked;
+        Some(doubt.clone())
+    }
+
+    /// What a step has to wait for that is to begin.
+    pub(super) fn before(&mut self, step: &Step) -> Option<Before> {
+        let (doubt, stage) = self.0.iter_mut().find(|(doubt, _)| doubt.begun.concerns(step))?;
+        if *stage == Stage::Asked || doubt.of.is_some() {
+            return Some(Before::Wait);
+        }
+        *stage = Stage::Asked;
+        Some(Before::Ask(Box::new(doubt.clone())))
+    }
+}
+
+impl WriteBehind {
+    /// It is not known whether home did a step: it failed with this error, or could not be found out. Gives back what
+    /// [`WriteBehind::ended`] does.
+    #[must_use]
+    pub(crate) fn answer_lost(&self, doubt: Doubt, error: HomeError) -> Option<HomeError> {
+        self.answered(Err(error), |state| {
+            if let Some((id, _)) = &doubt.of {
+                state.tree.answer_lost(*id, error);
+            }
+            state.doubts.keep(doubt);
+        })
+    }
+
+    /// Home did not do a step whose answer was lost, and the log says so. Its command ends.
+    pub(crate) fn was_not_done(&self, id: CommandId) {
+        self.tell(|state| state.tree.was_not_done(id));
+    }
+}
+
+impl State {
+    /// Home is tried again.
+    pub(super) fn retry(&mut self) {
+        self.tree.retry();
+        self.doubts.retry();
+        self.end_unwanted_steps();
+    }
+}

@@ -1,0 +1,66 @@
+//! Commands whose answer was lost: home may have done them.
+//!
+//! Such a command stays under way, so that nothing else is planned for its names and nodes, and what programs do to them
+//! meanwhile waits. What waits for home is told the error. When home is tried again ([`Tree::retry`]), whoever
+//! executes commands looks whether it was done; then it ends ([`Tree::ended`], [`Tree::was_not_done`]), or
+//! is in doubt once more.
+
+use crate::identity::NodeId;
+use crate::tree::command::{Command, HomeError};
+use crate::tree::command_id::CommandId;
+use crate::tree::part::Part;
+use crate::tree::state::Tree;
+use crate::tree::write_back::concerned;
+use crate::way::Place;
+
+impl Tree {
+    /// Home may have done a command, or may not: see the module.
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn answer_lost(&mut self, id: CommandId, error: HomeError) {
+        let of = &self.in_flight[&id];
+        let (command, part) = (of.command.clone(), of.part.clone());
+        self.lost_answers.insert(id, error);
+        self.refuse(&command, &part, error);
+    }
+
+    /// Home did not do a command whose answer was lost.
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn was_not_done(&mut self, id: CommandId) {
+        self.end(id, None);
+    }
+
+    /// Whether no command is being carried out; some may be in doubt.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.len() == self.lost_answers.len()
+    }
+
+    /// Home refused a command.
+    pub(crate) fn refuse(&mut self, command: &Command, part: &Part, error: HomeError) {
+        self.queue.refuse(part.clone(), error);
+        // Of a name that moves, two directories are told.
+        for place in concerned(command).0.into_iter().flatten() {
+            if self.entry(place).is_some_and(|entry| entry.is_dirty()) {
+                self.queue.reports.refused(&Part::Entry(place.clone()), error);
+            }
+        }
+    }
+
+    /// Why a command on a node is in doubt.
+    pub(crate) fn lost_answer_of(&self, node: NodeId) -> Option<HomeError> {
+        self.lost_answer(|command| concerned(command).1.contains(&Some(node)))
+    }
+
+    /// Why a command on a name is in doubt.
+    pub(crate) fn lost_answer_at(&self, at: &Place) -> Option<HomeError> {
+        self.lost_answer(|command| concerned(command).0.contains(&Some(at)))
+    }
+
+    fn lost_answer(&self, is_meant: impl Fn(&Command) -> bool) -> Option<HomeError> {
+        let mut lost = self.lost_answers.iter();
+        lost.find(|(id, _)| is_meant(&self.in_flight[id].command)).map(|(_, &error)| error)
+    }
+}
