@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SOURCE on sshfs. It does what it is asked for, and its answer is lost with the connection. What a program does to the same name
 # before this is known is in SOURCE afterwards, and nothing else is: no conflict copy, no file that was removed. The log is freed.
-# made: another file is renamed over one that was made; removed: it is removed; kept: it stays;
+# written: the connection is lost with data that sshfs has said was written, while another file is open;
+# made: another file is renamed over one that was made; parked: it was made to replace one; removed: it is removed; kept: it stays;
 # renamed, symlink: it is renamed back; replaced: something is renamed over it; linked: it loses the new name;
 # unlinked, again: it is made anew; directory: it is removed;
 # refused: SOURCE refuses something again and again, which does not fill the log;
 # renewed: the daemon is killed while SOURCE has a rename before it, after the log said once more where its files are.
-# cases: made removed kept renamed symlink replaced linked unlinked directory again renewed refused
+# cases: written made parked removed kept renamed symlink replaced linked unlinked directory again renewed refused
 # seconds: 15
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -59,13 +60,44 @@ has() {
     done) | paste -sd' '
 }
 
+# The answer to the first is lost.
+rename_there_and_back() {
+    lose rename
+    mv "$MNT/a" "$MNT/b"
+    sync "$MNT"
+    wait_lost
+    mv "$MNT/b" "$MNT/a"
+}
+
 case $case in
+    written)
+        echo old >"$REMOTE/old"
+        exec 8<"$MNT/old"
+        [ "$(cat <&8)" = old ] || fail "what was there is read"
+        echo "drop write" >"$CONTROL"
+        save a one
+        # It may fail, or write it again by itself.
+        weir sync "$MNT" || true
+        is_lost || fail "SOURCE was not asked for it"
+        # Nothing of the other file was lost.
+        python3 -c 'import os; os.fsync(8)' || fail "a file that was only read"
+        wanted="a=one old=old"
+        ;;
     made)
         lose open
         save a one
         wait_lost
         save b two
         mv "$MNT/b" "$MNT/a"
+        wanted=a=two
+        ;;
+    parked)
+        save a one
+        weir sync "$MNT"
+        lose open
+        save b two
+        mv "$MNT/b" "$MNT/a"
+        wait_lost
         wanted=a=two
         ;;
     removed)
@@ -86,22 +118,14 @@ case $case in
     renamed)
         save a one
         weir sync "$MNT"
-        lose rename
-        mv "$MNT/a" "$MNT/b"
-        sync "$MNT"
-        wait_lost
-        mv "$MNT/b" "$MNT/a"
+        rename_there_and_back
         use_log
         wanted=a=one
         ;;
     symlink)
         ln -s nowhere "$MNT/a"
         weir sync "$MNT"
-        lose rename
-        mv "$MNT/a" "$MNT/b"
-        sync "$MNT"
-        wait_lost
-        mv "$MNT/b" "$MNT/a"
+        rename_there_and_back
         wanted='a>'
         ;;
     replaced)
@@ -212,7 +236,9 @@ EOT
         ;;
 esac
 soon weir sync "$MNT" || fail "weir sync"
+weir sync "$MNT" || fail "the second sync"
 expect_equal "in SOURCE" "$(has)" "$wanted"
+exec 8<&-
 umount_weir "$MNT"
 expect_equal "in SOURCE after the unmount" "$(has)" "$wanted"
 counts "SOURCE has $wanted"

@@ -2,8 +2,8 @@
 # SOURCE on sshfs with a round trip of 1 ms, names in the log. Programs save files, sync and rename them, while
 # unmount: there is much to bring home, which `weir umount` does and says;
 # stall, cut: the connection stands still for 10 s, or is lost and made anew. Programs go on meanwhile;
-# cuts: it is lost again and again, so that home's answers are lost: what it did and what it did not is found out. In some runs it finds a
-#       known fault: a file that home made, and whose answer was lost, is taken for another program's, and ours is a conflict copy;
+# cuts: it is lost again and again, so that home's answers are lost: what it did and what it did not is found out. In about one run of ten
+#       a known fault is found: sshfs does not find a file any more that is there, and what was written to it stays dirty;
 # daemon, sshfs: the daemon, or sshfs, is killed;
 # ahead: directories are listed before programs ask for them, each once: a tree is removed while the connection stands still.
 # Nothing that was acknowledged is lost, and all comes home after.

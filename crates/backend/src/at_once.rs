@@ -42,7 +42,7 @@ impl AtOnce {
     /// Those of openat(2).
     pub fn new(directory: BorrowedFd<'_>) -> io::Result<AtOnce> {
         Ok(AtOnce {
-            home: WholeSync::new(directory)?,
+            home: WholeSync::new(directory, None)?,
             under_way: AtomicU64::new(0),
             made: AtomicU64::new(0),
             synced: AtomicU64::new(0),
@@ -73,9 +73,10 @@ impl AtOnce {
     /// As [`WholeSync::sync`]: also if another sync has failed since [`AtOnce::failures`] returned `failures`.
     pub fn sync(&self, failures: u64) -> Result<(), ErrorKind> {
         let made = self.made.load(Ordering::SeqCst);
-        self.home.sync(failures, |kind| {
-            tracing::error!("what SOURCE was given at once is not durable there: {kind:?}");
-        })?;
+        let synced = self.home.sync(failures, |failed| {
+            tracing::error!("what SOURCE was given at once is not durable there: {}", failed.kind);
+        });
+        synced.map_err(|failed| failed.kind)?;
         self.synced.fetch_max(made, Ordering::SeqCst);
         Ok(())
     }

@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode as FileMode, OFlags};
-use weir_engine::{Command, Completion, IoId, Urgency};
+use weir_engine::{Command, Completion, FileId, IoId, Urgency};
 
 use crate::binding::Intake;
 use crate::busy_poll;
@@ -33,6 +33,7 @@ use crate::latency_estimate::{FAST_READ, FAST_SYNC, LatencyEstimate};
 use crate::reservations::Reservations;
 use crate::ring::Ring;
 use crate::transfer::{Next, Payload, Started, Transfer};
+use crate::unsynced::Unsynced;
 
 /// Workers beside a ring: some for writes that the kernel throttles, some for the rest.
 const WORKERS_BESIDE_RING: usize = 4;
@@ -88,6 +89,7 @@ struct Shared {
     background: Jobs<Background>,
     direct: AtomicBool,
     exclusion: Exclusion<HomeFile, Transfer>,
+    unsynced: Option<Arc<Unsynced>>,
     /// Latency of reads.
     reads: LatencyEstimate,
     /// Latency of syncs.
@@ -101,8 +103,10 @@ struct Shared {
 enum Job {
     /// Move a transfer's next bytes.
     Move(Transfer),
-    /// Restore the file's times, which a sync is to make durable, then sync.
-    RestoreThenSync(Transfer),
+    /// Restore the file's times, which a sync is to make durable, and sync what was written by other descriptors; then sync.
+    PrepareSync(Transfer),
+    /// Sync some files of many.
+    SyncSome(Arc<Unsynced>),
     /// Execute a command that may block.
     Execute(Command, Arc<HomeFile>),
     Run(Box<dyn FnOnce() + Send>),
@@ -123,9 +127,9 @@ struct UnderWay {
 }
 
 impl Directory {
-    /// Sets up the transfers for the files below `source`. Nothing runs before
-    /// [`Directory::start`].
-    pub fn new(source: BorrowedFd<'_>) -> Directory {
+    /// Sets up the transfers for the files below `source`; what is written is noted in `unsynced`, if syncfs(2) does not reach it.
+    /// Nothing runs before [`Directory::start`].
+    pub fn new(source: BorrowedFd<'_>, unsynced: Option<Arc<Unsynced>>) -> Directory {
         let ring = match Ring::new() {
             Ok(ring) => Some(ring),
             Err(error) => {
@@ -133,17 +137,22 @@ impl Directory {
                 None
             }
         };
-        Directory::with_ring(source, ring)
+        Directory::with_ring(source, ring, unsynced)
     }
 
     /// As [`Directory::new`], with the given ring, if any.
-    pub(crate) fn with_ring(source: BorrowedFd<'_>, ring: Option<Ring>) -> Directory {
+    pub(crate) fn with_ring(
+        source: BorrowedFd<'_>,
+        ring: Option<Ring>,
+        unsynced: Option<Arc<Unsynced>>,
+    ) -> Directory {
         let shared = Shared {
             ring,
             workers: Jobs::default(),
             background: Jobs::default(),
             direct: AtomicBool::new(takes_direct(source)),
             exclusion: Exclusion::default(),
+            unsynced,
             reads: LatencyEstimate::new(FAST_READ),
             syncs: LatencyEstimate::new(FAST_SYNC),
             under_way: UnderWay::default(),
@@ -238,6 +247,13 @@ impl Directory {
         }
         if submit {
             self.shared.submit();
+        }
+    }
+
+    /// Home loses a name of a file ([`Unsynced::leave_name`]).
+    pub fn leave_name(&self, file: FileId) {
+        if let Some(unsynced) = &self.shared.unsynced {
+            unsynced.leave_name(file);
         }
     }
 
@@ -344,8 +360,8 @@ impl Shared {
 
     /// Gives a transfer's next bytes to the ring or to a worker. Says whether the ring has something to submit.
     fn move_bytes(&self, transfer: Transfer) -> bool {
-        if transfer.wants_times_restored() {
-            self.workers.push(Job::RestoreThenSync(transfer));
+        if transfer.wants_times_restored() || self.has_others(&transfer) {
+            self.workers.push(Job::PrepareSync(transfer));
             return false;
         }
         let Some(ring) = &self.ring else {
@@ -397,7 +413,7 @@ impl Shared {
             Payload::Sync { .. } => Some(&self.syncs),
         };
         let started = Instant::now();
-        let result = transfer.call(true);
+        let result = self.sync_others(&transfer).and_then(|()| transfer.call(true));
         match kind {
             Some(kind) => kind.learn(started.elapsed()),
             // A write to the page cache is fast, unless the kernel throttles it.
@@ -425,10 +441,14 @@ impl Shared {
     /// submit.
     fn moved(
         &self,
-        transfer: Transfer,
+        mut transfer: Transfer,
         result: io::Result<usize>,
         done: &mut Vec<(IoId, Completion)>,
     ) -> bool {
+        if self.renew_sync(&mut transfer, &result) {
+            return self.move_bytes(transfer);
+        }
+        self.note_unsynced(&transfer, &result);
         let admitted_as = transfer.write_mode().map(|mode| (Arc::clone(transfer.file()), mode));
         let next = transfer.advance(result);
         if let Next::Again(transfer) = next {
@@ -447,6 +467,44 @@ impl Shared {
             Next::Done(io, completion) => done.push((io, completion)),
         }
         submit
+    }
+
+    /// Whether a sync has to sync more than its own descriptor.
+    fn has_others(&self, transfer: &Transfer) -> bool {
+        let unsynced = self.unsynced.as_ref().filter(|_| transfer.is_sync());
+        unsynced.is_some_and(|all| all.has_others(transfer.id(), transfer.descriptor()))
+    }
+
+    /// A sync by a descriptor by which nothing was written has nothing to fail with but the descriptor: it gets a new one. Says
+    /// whether it did.
+    fn renew_sync(&self, transfer: &mut Transfer, result: &io::Result<usize>) -> bool {
+        let (Some(all), Err(error)) = (&self.unsynced, result) else { return false };
+        let wrote = || all.is_kept(transfer.id(), transfer.descriptor());
+        transfer.is_sync() && !wrote() && transfer.renew(error)
+    }
+
+    fn sync_others(&self, transfer: &Transfer) -> io::Result<()> {
+        match self.unsynced.as_ref().filter(|_| transfer.is_sync()) {
+            Some(all) => all.sync_others(transfer.id(), transfer.descriptor()),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes what was written, and what a sync has told.
+    fn note_unsynced(&self, transfer: &Transfer, result: &io::Result<usize>) {
+        let Some(all) = &self.unsynced else { return };
+        match (transfer.payload(), result) {
+            (Payload::Write { .. }, Ok(_)) => {
+                let are_many = all.written(transfer.id(), transfer.descriptor());
+                if are_many {
+                    self.workers.push(Job::SyncSome(Arc::clone(all)));
+                }
+            }
+            (Payload::Sync { .. }, Err(error)) => {
+                all.was_told(transfer.id(), transfer.descriptor(), error);
+            }
+            _ => {}
+        }
     }
 
     fn deliver(&self, done: &mut Vec<(IoId, Completion)>, sink: &dyn Sink) {
@@ -496,15 +554,22 @@ impl Shared {
         while let Some(job) = self.workers.pop() {
             let submit = match job {
                 Job::Move(transfer) => self.call(transfer, &mut done),
-                Job::RestoreThenSync(transfer) => {
-                    restore_times(&transfer);
-                    match &self.ring {
-                        Some(ring) => {
+                Job::PrepareSync(transfer) => {
+                    if transfer.wants_times_restored() {
+                        restore_times(&transfer);
+                    }
+                    match (self.sync_others(&transfer), &self.ring) {
+                        (Err(error), _) => self.moved(transfer, Err(error), &mut done),
+                        (Ok(()), Some(ring)) => {
                             ring.push(transfer);
                             true
                         }
-                        None => self.call(transfer, &mut done),
+                        (Ok(()), None) => self.call(transfer, &mut done),
                     }
+                }
+                Job::SyncSome(unsynced) => {
+                    unsynced.sync_some();
+                    false
                 }
                 Job::Execute(command, file) => match Transfer::start(command, file) {
                     Started::Done(io, completion) => {

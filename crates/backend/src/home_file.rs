@@ -285,6 +285,20 @@ impl HomeFile {
         other.map_or(Ok(()), |other| replace(path, other.as_fd()))
     }
 
+    /// Home was found to have given the file another name, of which `other` is an `O_PATH` descriptor, and may not find it by what
+    /// it was opened by any more: it is opened again.
+    ///
+    /// # Errors
+    /// Those of dup3(2).
+    pub fn was_moved(&self, other: OwnedFd) -> io::Result<()> {
+        let Some(path) = self.path() else { return Ok(()) };
+        let mut data = self.lock_data();
+        replace(path, other.as_fd())?;
+        data.stale = true;
+        data.next_path = None;
+        Ok(())
+    }
+
     /// An `O_PATH` descriptor by which the file can be given another name. Linux refuses to link a file by a name that is gone,
     /// also where home has kept it open under another one.
     ///

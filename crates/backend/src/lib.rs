@@ -50,6 +50,7 @@ mod ring;
 mod rotation;
 mod times;
 mod transfer;
+mod unsynced;
 mod void;
 mod whole;
 
@@ -82,5 +83,6 @@ pub use reservations::give_back_reserved;
 pub use ring::try_ring;
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};
+pub use unsynced::Unsynced;
 pub use void::without_void;
-pub use whole::WholeSync;
+pub use whole::{SyncFailed, WholeSync};

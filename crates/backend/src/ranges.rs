@@ -5,12 +5,14 @@
 //! not open. Of an unbound file, size and holes are known, and the others fail.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, ftruncate, seek};
 use rustix::io::Errno;
 
 use crate::allocation::allocate_as;
 use crate::home_file::HomeFile;
+use crate::home_names::is_fuse;
 
 impl HomeFile {
     /// ftruncate(2). The size of an unbound file is kept until it is bound.
@@ -71,6 +73,11 @@ impl HomeFile {
         let (source, data) = (source.data_fd()?, self.data_fd()?);
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let copy = || copy_file_range(&*source, Some(&mut from), &*data, Some(&mut to), len);
-        Ok(allocate_as(user, copy)?)
+        let copied = allocate_as(user, copy)?;
+        if is_fuse(data.as_fd()) {
+            // It says what became of that to this description alone.
+            rustix::fs::fdatasync(&data)?;
+        }
+        Ok(copied)
     }
 }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use weir_log::{Home, Lsn, ReadLog, ReplayError, Superblock, replay_before};
 
 use crate::home_file::HomeFile;
+use crate::home_names::is_fuse;
 use crate::recovery::{CAPABILITY, capability_of};
 
 /// Bytes of pending writes while their pages are read, overhead counted.
@@ -112,9 +113,13 @@ impl Home for Redo<'_> {
         Ok(rustix::fs::ftruncate(&opened.file, size)?)
     }
 
-    /// Makes nothing durable: the engine syncs the file next.
+    /// Makes nothing durable: the engine syncs the file next. That is by another description, perhaps, to which a FUSE home does not
+    /// say what became of what was written by this one.
     fn sync(&mut self, opened: &Opened) -> io::Result<()> {
         self.write_down_to(opened, 0)?;
+        if is_fuse(opened.file.as_fd()) {
+            rustix::fs::fdatasync(&opened.file)?;
+        }
         if Mode::from_raw_mode(fstat(&opened.file)?.st_mode) != opened.mode {
             match fchmod(&opened.file, opened.mode) {
                 // As after any write to home.

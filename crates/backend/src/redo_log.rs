@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,6 @@ use weir_log::{
 };
 
 use crate::at_once::AtOnce;
-use crate::error::error_kind;
 use crate::flags::set_flags_again;
 use crate::home_file::HomeFile;
 use crate::identity::{self, Naming};
@@ -30,8 +29,9 @@ use crate::recovery::{Recovered, RecoveryError};
 use crate::recovery_names::{Continuation, Replayed, continuation, forget_recovered_names};
 use crate::recovery_progress::{Counted, RecoveryProgress};
 use crate::redo;
+use crate::unsynced::Unsynced;
 use crate::void::{self, without_void};
-use crate::whole;
+use crate::whole::{self, SyncFailed};
 
 /// Why a log is not ready for use. It is left as it was.
 #[derive(Debug, thiserror::Error)]
@@ -367,20 +367,22 @@ impl RedoLog {
     }
 
     /// Starts the thread that executes commands. What home was given `at_once` is durable there before a group is written,
-    /// whose records may be of later changes.
+    /// whose records may be of later changes. A sync of home syncs what is `unsynced`, too.
     ///
     /// # Errors
     /// Those of thread creation.
     pub fn start(
         self,
         at_once: Option<Arc<AtOnce>>,
-        ended: Box<dyn Fn(IoId, Result<(), ErrorKind>) + Send>,
+        unsynced: Option<Arc<Unsynced>>,
+        ended: Box<dyn Fn(IoId, Result<(), SyncFailed>) + Send>,
     ) -> io::Result<LogThread> {
         let log = Arc::new(Log {
             name: self.superblock.log,
             generation: AtomicU64::new(self.superblock.generation),
             file: self.file,
             source: self.source,
+            unsynced,
             at_once,
             turn: Mutex::new(()),
             queued: AtomicUsize::new(0),
@@ -414,6 +416,7 @@ struct Log {
     file: Arc<LogFile>,
     /// A description of its own, for syncfs(2) ([`whole`]).
     source: OwnedFd,
+    unsynced: Option<Arc<Unsynced>>,
     at_once: Option<Arc<AtOnce>>,
     /// Held by the thread that executes a command.
     turn: Mutex<()>,
@@ -424,7 +427,7 @@ struct Log {
 }
 
 impl Log {
-    fn execute(&self, command: LogJob, busy_poll: bool) -> (IoId, Result<(), ErrorKind>) {
+    fn execute(&self, command: LogJob, busy_poll: bool) -> (IoId, Result<(), SyncFailed>) {
         let (io, result) = match command {
             LogJob::Write(io, commit) => {
                 self.sync_at_once();
@@ -437,18 +440,19 @@ impl Log {
                 (io, written)
             }
             LogJob::SyncHome(io) => {
-                let synced = whole::sync_file_system(self.source.as_fd()).map_err(io::Error::from);
-                if let Err(error) = &synced {
-                    tracing::error!("cannot sync the file system of SOURCE: {error}");
+                let synced = whole::sync_home(&self.source, self.unsynced.as_deref());
+                if let Err(failed) = &synced {
+                    let why = weir_engine::Error::Home(failed.kind);
+                    tracing::error!("cannot sync the file system of SOURCE: {why}");
                 }
-                return (io, synced.map_err(|error| error_kind(&error)));
+                return (io, synced);
             }
         };
         if let Err(error) = &result {
             let log = self.file.path().display();
             tracing::error!("the log {log} failed: {error}; no fsync succeeds any more");
         }
-        (io, result.map_err(|_| ErrorKind::Io))
+        (io, result.map_err(|_| SyncFailed { kind: ErrorKind::Io, lost: None }))
     }
 
     fn has_unsynced(&self) -> bool {
@@ -498,8 +502,8 @@ impl LogRead {
 pub enum Given {
     /// It will be executed.
     Taken,
-    /// It was executed.
-    Ended(IoId, Result<(), ErrorKind>),
+    /// It was executed. Of a write, the error is of the log.
+    Ended(IoId, Result<(), SyncFailed>),
     /// A thread that may block must run it; other commands may run meanwhile.
     Read(LogRead),
 }
@@ -610,6 +614,7 @@ impl LogThread {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -768,7 +773,7 @@ mod tests {
             RedoLog::open(file, [7; 16], fixture.source.as_fd(), NODE_FIRST).unwrap()
         };
         drop(LogFile::create(&fixture.place(), LOG_BYTES_MIN, [7; 16]).unwrap());
-        let failed = open().start(None, Box::new(|_, _| {})).unwrap();
+        let failed = open().start(None, None, Box::new(|_, _| {})).unwrap();
         // A checkpoint that the log may or may not have.
         let superblock = failed.log.file.superblock().unwrap().unwrap();
         let next = Superblock { generation: superblock.generation + 1, ..superblock };
@@ -800,7 +805,7 @@ mod tests {
         let log = RedoLog::open(file, [7; 16], source.as_fd(), NODE_FIRST).unwrap();
         let (sender, ended) = mpsc::channel();
         let log = log
-            .start(None, Box::new(move |io, result| sender.send((io, result)).unwrap()))
+            .start(None, None, Box::new(move |io, result| sender.send((io, result)).unwrap()))
             .unwrap();
         // At a place that no test reads.
         let write = |io| LogCommand::Write {

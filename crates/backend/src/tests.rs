@@ -81,9 +81,9 @@ impl Bench {
         let place = tempfile::Builder::new().prefix("weir-backend-").tempdir_in(parent).unwrap();
         let source = File::open(place.path()).unwrap();
         let directory = if with_ring {
-            Directory::new(source.as_fd())
+            Directory::new(source.as_fd(), None)
         } else {
-            Directory::with_ring(source.as_fd(), None)
+            Directory::with_ring(source.as_fd(), None, None)
         };
         assert!(with_ring || directory.method() == Method::Threads);
         let collected = Arc::new(Collected::default());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use weir_engine::{Command, Completion, Frame, IoId, PAGE_BYTES, Part, Urgency};
+use weir_engine::{Command, Completion, FileId, Frame, IoId, PAGE_BYTES, Part, Urgency};
 
 use crate::busy_poll;
 use crate::error::error_kind;
@@ -33,6 +33,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 #[derive(Debug)]
 pub(crate) struct Transfer {
     io: IoId,
+    id: FileId,
     file: Arc<HomeFile>,
     payload: Payload,
     /// Where in the file the payload begins.
@@ -81,7 +82,7 @@ pub(crate) enum Started {
 impl Transfer {
     /// Plans a command. Executes a reservation, or a look-up of a file's extents, at once.
     pub(crate) fn start(command: Command, file: Arc<HomeFile>) -> Started {
-        let io = command.io();
+        let (io, id) = (command.io(), command.file());
         let (offset, payload) = match command {
             Command::Fetch { offset, frames, urgency, .. } => {
                 assert!(frames.iter().all(Frame::is_unique), "a fetch into a shared frame");
@@ -112,6 +113,7 @@ impl Transfer {
             Ok(channel) => {
                 let mut transfer = Transfer {
                     io,
+                    id,
                     file,
                     payload,
                     offset,
@@ -124,6 +126,11 @@ impl Transfer {
             }
             Err(error) => Started::Done(io, payload.failed(&error)),
         }
+    }
+
+    /// The file's number.
+    pub(crate) fn id(&self) -> FileId {
+        self.id
     }
 
     pub(crate) fn file(&self) -> &Arc<HomeFile> {
@@ -328,6 +335,25 @@ impl Transfer {
     pub(crate) fn wants_times_restored(&self) -> bool {
         matches!(self.payload, Payload::Sync { datasync: false })
             && self.file.times().is_disturbed()
+    }
+
+    /// Takes another descriptor for a sync that has failed, once, if there is one.
+    pub(crate) fn renew(&mut self, error: &io::Error) -> bool {
+        self.file.transfer_failed(error);
+        self.transient += 1;
+        let former = Arc::clone(&self.channel.descriptor);
+        match self.file.sync_channel() {
+            Ok(channel) if self.transient == 1 && !Arc::ptr_eq(&channel.descriptor, &former) => {
+                self.channel = channel;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it moves nothing, and syncs.
+    pub(crate) fn is_sync(&self) -> bool {
+        matches!(self.payload, Payload::Sync { .. })
     }
 
     /// Whether no byte was moved yet.

@@ -7,15 +7,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags, fstatfs, fsync, openat, syncfs};
-use weir_engine::ErrorKind;
+use rustix::fs::{Mode, OFlags, fsync, openat, syncfs};
+use weir_engine::{ErrorKind, FileId};
 
 use crate::error::error_kind;
-
-/// The type of FUSE file systems (statfs(2)).
-const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+use crate::home_names::is_fuse;
+use crate::unsynced::Unsynced;
 
 /// Makes everything durable on the file system of an open directory. syncfs(2) does not reach the server of a FUSE file system; a sync
 /// of the directory does, and where Weir serves a bucket that brings everything below it there.
@@ -24,7 +23,30 @@ const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 /// Those of syncfs(2) and fsync(2).
 pub(crate) fn sync_file_system(directory: impl AsFd) -> rustix::io::Result<()> {
     syncfs(&directory)?;
-    if fstatfs(&directory)?.f_type == FUSE_SUPER_MAGIC { fsync(&directory) } else { Ok(()) }
+    if is_fuse(directory.as_fd()) { fsync(&directory) } else { Ok(()) }
+}
+
+/// A sync of home failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncFailed {
+    /// Why.
+    pub kind: ErrorKind,
+    /// Home may have lost data of these files that was written since they were synced, and nothing else. `None`: whatever it had.
+    pub lost: Option<Vec<FileId>>,
+}
+
+/// Makes a home durable, with what was written to it if syncfs(2) does not reach that.
+///
+/// # Errors
+/// By which call, and why.
+pub(crate) fn sync_home(
+    directory: impl AsFd,
+    unsynced: Option<&Unsynced>,
+) -> Result<(), SyncFailed> {
+    let written = unsynced.map_or(Ok(()), Unsynced::sync);
+    let synced = sync_file_system(directory);
+    synced.map_err(|error| SyncFailed { kind: error_kind(&error.into()), lost: None })?;
+    written.map_err(|lost| SyncFailed { kind: lost.kind, lost: Some(lost.files) })
 }
 
 /// A new open file description of a directory.
@@ -40,16 +62,21 @@ pub(crate) fn reopen(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 #[derive(Debug)]
 pub struct WholeSync {
     directory: Mutex<OwnedFd>,
+    unsynced: Option<Arc<Unsynced>>,
     failures: AtomicU64,
 }
 
 impl WholeSync {
-    /// Of the file system that `directory` is on.
+    /// Of the file system that `directory` is on; `unsynced` is what syncfs(2) does not reach there.
     ///
     /// # Errors
     /// Those of openat(2).
-    pub fn new(directory: BorrowedFd<'_>) -> io::Result<WholeSync> {
-        Ok(WholeSync { directory: Mutex::new(reopen(directory)?), failures: AtomicU64::new(0) })
+    pub fn new(
+        directory: BorrowedFd<'_>,
+        unsynced: Option<Arc<Unsynced>>,
+    ) -> io::Result<WholeSync> {
+        let directory = Mutex::new(reopen(directory)?);
+        Ok(WholeSync { directory, unsynced, failures: AtomicU64::new(0) })
     }
 
     /// Syncs that have failed. A request asks before it begins to bring data home, for [`WholeSync::sync`].
@@ -63,15 +90,17 @@ impl WholeSync {
     /// # Errors
     /// The error that syncfs(2) reported to this request, or to another one since [`WholeSync::failures`]
     /// returned `failures`.
-    pub fn sync(&self, failures: u64, failed: impl FnOnce(ErrorKind)) -> Result<(), ErrorKind> {
+    pub fn sync(&self, failures: u64, failed: impl FnOnce(&SyncFailed)) -> Result<(), SyncFailed> {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(errno) = sync_file_system(&*directory) {
-            let kind = error_kind(&errno.into());
-            failed(kind);
+        if let Err(error) = sync_home(&*directory, self.unsynced.as_deref()) {
+            failed(&error);
             self.failures.fetch_add(1, Ordering::SeqCst);
-            return Err(kind);
+            return Err(error);
         }
-        if self.failures() != failures { Err(ErrorKind::Io) } else { Ok(()) }
+        match self.failures() == failures {
+            true => Ok(()),
+            false => Err(SyncFailed { kind: ErrorKind::Io, lost: None }),
+        }
     }
 }
 
@@ -85,11 +114,14 @@ mod tests {
     fn a_request_fails_if_an_error_was_reported_to_another_one_since_it_began() {
         let place = tempfile::tempdir().unwrap();
         let source = std::fs::File::open(place.path()).unwrap();
-        let whole = WholeSync::new(source.as_fd()).unwrap();
+        let whole = WholeSync::new(source.as_fd(), None).unwrap();
         let before = whole.failures();
         assert_eq!(whole.sync(before, |_| panic!("nothing fails")), Ok(()));
         whole.failures.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(whole.sync(before, |_| panic!("it was reported")), Err(ErrorKind::Io));
+        assert_eq!(
+            whole.sync(before, |_| panic!("it was reported")),
+            Err(SyncFailed { kind: ErrorKind::Io, lost: None })
+        );
         assert_eq!(whole.sync(whole.failures(), |_| panic!("nothing fails")), Ok(()));
     }
 }

@@ -231,6 +231,17 @@ impl Inode {
         }
     }
 
+    /// Home was found to have given it another name, of which `other` is an `O_PATH` descriptor.
+    ///
+    /// # Errors
+    /// Those of dup3(2).
+    pub(crate) fn was_moved(&self, other: OwnedFd) -> Result<(), Errno> {
+        match self.file() {
+            Some(file) => Ok(file.was_moved(other)?),
+            None => self.leave_name(Some(other)),
+        }
+    }
+
     fn path(&self) -> Option<BorrowedFd<'_>> {
         match &self.home {
             Home::File(file) => file.path(),

@@ -19,10 +19,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink};
+use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink, SyncFailed};
 use weir_engine::{
-    Command, Completion, Engine, Error, ErrorKind, FileId, FramePool, FreezeEnd, IoId, LogCommand,
-    Output, ReadData, Reply, Time,
+    Command, Completion, Engine, Error, FileId, FramePool, FreezeEnd, IoId, LogCommand, Output,
+    ReadData, Reply, Time,
 };
 
 use weir_log::{Lsn, Superblock};
@@ -224,10 +224,15 @@ impl Core {
         }
     }
 
-    fn log_ended(&self, io: IoId, result: Result<(), ErrorKind>, work: &mut Work) {
+    fn log_ended(&self, io: IoId, result: Result<(), SyncFailed>, work: &mut Work) {
         let mut state = self.lock();
         let now = self.now();
-        state.engine.log_completed(io, result, now);
+        match result {
+            Err(SyncFailed { kind, lost: Some(lost) }) => {
+                state.engine.log_lost(io, kind, &lost, now);
+            }
+            result => state.engine.log_completed(io, result.map_err(|failed| failed.kind), now),
+        }
         state.take_work(work, now);
     }
 
@@ -283,7 +288,7 @@ impl Core {
     }
 
     /// A command on the log ended.
-    pub(crate) fn log_completed(&self, io: IoId, result: Result<(), ErrorKind>) {
+    pub(crate) fn log_completed(&self, io: IoId, result: Result<(), SyncFailed>) {
         let mut work = Work::default();
         self.log_ended(io, result, &mut work);
         self.perform(work, Thread::Completion);

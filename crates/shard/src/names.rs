@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use weir_backend::SyncFailed;
 use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome, RecordOf};
 use weir_log::{Lsn, Record};
 
@@ -184,11 +185,11 @@ impl Shard {
     ///
     /// # Errors
     /// Home's.
-    pub fn settle_home(&self) -> Result<(), ErrorKind> {
+    pub fn settle_home(&self) -> Result<(), SyncFailed> {
         let failures = self.whole().failures();
-        self.whole().sync(failures, |kind| {
+        self.whole().sync(failures, |failed| {
             self.core.event(Thread::Completion, |state, now| {
-                state.engine.home_sync_failed(kind, now);
+                state.engine.home_sync_failed(failed.kind, failed.lost.as_deref(), now);
             });
         })
     }

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use weir_backend::{
-    AtOnce, Changing, Directory, HomeFile, Naming, RedoLog, Sink, WholeSync, error_kind,
+    AtOnce, Changing, Directory, HomeFile, Naming, RedoLog, Sink, Unsynced, WholeSync, error_kind,
 };
 use weir_engine::{
     Config, ConfigError, DataState, Durability, Engine, Error, ErrorCursor, ErrorKind, FileId,
@@ -174,15 +174,20 @@ impl Shard {
         let ordered = config.order == Order::All && log.is_some();
         let at_once = ordered.then(|| AtOnce::new(source)).transpose();
         let at_once = at_once.map_err(StartError::Backend)?.map(Arc::new);
+        // A bucket has what it was given, and is synced by a sync of a directory.
+        let unsynced = match config.keeps_unsynced {
+            true => None,
+            false => Unsynced::of(source),
+        };
         let mut engine = Engine::new(config, pool.clone())?;
         if let Some(log) = &log {
             engine.start_log(log.writer());
         }
         let shard = Shard {
-            core: Core::new(engine, Directory::new(source)),
+            core: Core::new(engine, Directory::new(source, unsynced.clone())),
             pool,
             source: Arc::new(source.try_clone_to_owned().map_err(StartError::Backend)?),
-            whole: Arc::new(WholeSync::new(source).map_err(StartError::Backend)?),
+            whole: Arc::new(WholeSync::new(source, unsynced.clone()).map_err(StartError::Backend)?),
             log: log.as_ref().map(RedoLog::name),
             at_once: at_once.clone(),
             memory_bytes_max: asked,
@@ -203,7 +208,8 @@ impl Shard {
                     core.log_completed(io, result);
                 }
             };
-            let thread = log.start(at_once, Box::new(ended)).map_err(StartError::Backend)?;
+            let thread =
+                log.start(at_once, unsynced, Box::new(ended)).map_err(StartError::Backend)?;
             shard.core.log.set(thread).expect("the log is started once");
         }
         let core = Arc::clone(&shard.core);
@@ -692,9 +698,9 @@ impl Shard {
             let core = Arc::clone(&shard.core);
             core.directory.defer(Box::new(move || {
                 shard.restore_all_times();
-                let home = shard.whole.sync(failures, |kind| {
+                let home = shard.whole.sync(failures, |failed| {
                     shard.core.event(Thread::Completion, |state, now| {
-                        state.engine.home_sync_failed(kind, now);
+                        state.engine.home_sync_failed(failed.kind, failed.lost.as_deref(), now);
                     });
                 });
                 let has_failed = shard.core.lock().engine.log_has_failed();
@@ -703,15 +709,17 @@ impl Shard {
                     // records of syncs that were acknowledged since this sync began.
                     return shard.sync_durably(done);
                 }
-                let home = home.and_then(|()| match shard.core.log.get() {
-                    // A failed log cannot record itself that nothing in it is to be replayed.
-                    Some(log) if is_replaceable => {
-                        log.note_void(shard.source.as_fd()).map_err(|error| error_kind(&error))?;
-                        shard.log_is_void.store(true, Ordering::Release);
-                        Ok(())
-                    }
-                    _ => Ok(()),
-                });
+                let home =
+                    home.map_err(|failed| failed.kind).and_then(|()| match shard.core.log.get() {
+                        // A failed log cannot record itself that nothing in it is to be replayed.
+                        Some(log) if is_replaceable => {
+                            log.note_void(shard.source.as_fd())
+                                .map_err(|error| error_kind(&error))?;
+                            shard.log_is_void.store(true, Ordering::Release);
+                            Ok(())
+                        }
+                        _ => Ok(()),
+                    });
                 done(home.map_err(Error::Home));
             }));
         });
@@ -728,6 +736,11 @@ impl Shard {
                 done();
             }));
         });
+    }
+
+    /// Home is to lose a name of a file ([`Unsynced::leave_name`]). May wait for home.
+    pub fn leave_name(&self, file: FileId) {
+        self.core.directory.leave_name(file);
     }
 
     /// Whether a failed sync of home loses nothing ([`Config::keeps_unsynced`]).

@@ -4,10 +4,11 @@
 
 What the file CONTROL says happens once, and the file is removed when it has, or for as long as it is there:
     lose KIND       the server does the next request of this kind, and the connection is lost before its answer
+    drop KIND       the connection is lost instead of the next request of this kind
     hold KIND       the next request of this kind is given to the server when the file CONTROL.go is there, and what
                     comes after it too; CONTROL.held is there as soon as it waits
     refuse KIND     requests of this kind are refused: permission denied; CONTROL.refused counts them by its length
-KIND is open (to make a file), link, remove, mkdir, rmdir or rename.
+KIND is open (to make a file), write, link, remove, mkdir, rmdir or rename.
 """
 
 import os
@@ -17,8 +18,8 @@ import sys
 import threading
 import time
 
-OPEN, REMOVE, MKDIR, RMDIR, RENAME, EXTENDED = 3, 13, 14, 15, 18, 200
-KINDS = {REMOVE: "remove", MKDIR: "mkdir", RMDIR: "rmdir", RENAME: "rename"}
+OPEN, WRITE, REMOVE, MKDIR, RMDIR, RENAME, EXTENDED = 3, 6, 13, 14, 15, 18, 200
+KINDS = {WRITE: "write", REMOVE: "remove", MKDIR: "mkdir", RMDIR: "rmdir", RENAME: "rename"}
 CREATE = 8
 PERMISSION_DENIED = 3
 ANSWERS = threading.Lock()
@@ -74,6 +75,10 @@ def main():
             if kind and kind == kind_of(packet):
                 if does == "lose":
                     lost.add(packet[1:5])
+                elif does == "drop":
+                    server.kill()
+                    os.unlink(control)
+                    os._exit(1)
                 elif does == "hold":
                     os.rename(control, f"{control}.held")
                     while not os.path.exists(f"{control}.go"):

@@ -62,7 +62,7 @@ impl Links {
 }
 
 /// Whether a file is on a FUSE file system.
-pub(super) fn is_fuse(file: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_fuse(file: BorrowedFd<'_>) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC)
 }
 

@@ -35,7 +35,7 @@ use credentials::Credentials;
 use links::Links;
 
 pub use execute::HomeCommand;
-pub(crate) use links::FUSE_SUPER_MAGIC;
+pub(crate) use links::{FUSE_SUPER_MAGIC, is_fuse};
 pub(crate) use list::names_in;
 pub use list::{Cursor, DirEntry, open_directory};
 pub(crate) use parking::{PARKING, keep};

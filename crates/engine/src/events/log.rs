@@ -6,7 +6,7 @@
 
 use weir_log::{Commit, Lsn, Writer};
 
-use crate::command::{IoId, LogCommand, Output};
+use crate::command::{FileId, IoId, LogCommand, Output};
 use crate::config::Order;
 use crate::device::cost_model::Ended;
 use crate::engine::Engine;
@@ -25,6 +25,21 @@ impl Engine {
 
     /// A command on the log ended.
     pub fn log_completed(&mut self, io: IoId, result: Result<(), ErrorKind>, now: Time) {
+        self.log_ended(io, result, None, now);
+    }
+
+    /// As [`Engine::log_completed`], of a sync of home that failed: it is known which files home has `lost` something of.
+    pub fn log_lost(&mut self, io: IoId, kind: ErrorKind, lost: &[FileId], now: Time) {
+        self.log_ended(io, Err(kind), Some(lost), now);
+    }
+
+    fn log_ended(
+        &mut self,
+        io: IoId,
+        result: Result<(), ErrorKind>,
+        lost: Option<&[FileId]>,
+        now: Time,
+    ) {
         self.clock = now;
         let log = self.journal.as_mut().expect("there is a log");
         if log.group == Some(io) {
@@ -50,7 +65,7 @@ impl Engine {
             log.shared.home_synced(result.is_ok());
             if let Err(kind) = result {
                 self.cannot_be_freed(kind);
-                self.lose_home(kind);
+                self.lose_home(kind, lost);
             }
         }
         self.end_abandoned_freezes(now);

@@ -114,7 +114,9 @@ impl Engine {
             log.names.named_in = Some(head);
         }
         for name in named {
-            if log.names.named.insert(name.file()) {
+            // A place is not what a node is: there may be several.
+            let is_place = matches!(name, Record::Name(weir_log::NameRecord::Place { .. }));
+            if is_place || log.names.named.insert(name.file()) {
                 log.shared.append_unnamed(name);
             }
         }

@@ -30,27 +30,34 @@ use crate::waiters::freeze_state::FreezeState;
 
 impl Engine {
     /// A sync of SOURCE's whole file system failed (syncfs(2)): what came home since each file's last sync
-    /// may not be durable.
-    pub fn home_sync_failed(&mut self, kind: ErrorKind, now: Time) {
+    /// may not be durable; of these files alone, if it is known which home has `lost` something of.
+    pub fn home_sync_failed(&mut self, kind: ErrorKind, lost: Option<&[FileId]>, now: Time) {
         self.clock = now;
-        self.lose_home(kind);
+        self.lose_home(kind, lost);
         self.pump(now);
         self.pump_log(now);
     }
 
     /// A sync of home as a whole failed. Of files that are not at home it covered nothing.
-    pub(crate) fn lose_home(&mut self, kind: ErrorKind) {
+    pub(crate) fn lose_home(&mut self, kind: ErrorKind, lost: Option<&[FileId]>) {
         let at_home = self.cache.files.iter().filter(|(_, file)| !file.unbound);
         let files: Vec<FileIx> = at_home.map(|(ix, _)| ix).collect();
         for file in files {
-            self.home_lost(file, kind);
+            let id = self.cache.files[file].id;
+            let may_be_lost = lost.is_none_or(|lost| lost.contains(&id));
+            self.home_not_synced(file, kind, may_be_lost);
         }
     }
 
     /// A sync of a file's home failed.
     pub(crate) fn home_lost(&mut self, file: FileIx, kind: ErrorKind) {
-        self.cache.files[file].home.unsynced = true;
-        let loses = !(self.config.keeps_unsynced || self.config.undone.home_sync);
+        self.home_not_synced(file, kind, true);
+    }
+
+    /// A file was not synced; what a sync covered may be lost, or is to be covered by another one.
+    fn home_not_synced(&mut self, file: FileIx, kind: ErrorKind, may_be_lost: bool) {
+        self.cache.files[file].home.unsynced |= may_be_lost;
+        let loses = may_be_lost && !(self.config.keeps_unsynced || self.config.undone.home_sync);
         if self.cache.files[file].discarded || !loses {
             let covered = |retention: &mut Retention| {
                 retention.lose();
@@ -86,7 +93,7 @@ impl Engine {
         for sync in syncs.filter(|sync| !sync.is_for_logged_size()) {
             sync.covered = Counts::default();
             sync.epoch = 0;
-            if !self.config.undone.home_sync {
+            if may_be_lost && !self.config.undone.home_sync {
                 sync.error.get_or_insert(kind);
             }
         }

@@ -100,7 +100,10 @@ impl FileSystem {
                 behind.resume(id, command);
                 behind.wait_for_log();
             }
-            Err(error) => self.ended(behind, id, Err(error), Duration::ZERO),
+            Err(error) => {
+                tracing::debug!("home is not asked for {command:?}: {error}");
+                self.ended(behind, id, Err(error), Duration::ZERO);
+            }
         }
     }
 
@@ -115,7 +118,8 @@ impl FileSystem {
             match behind.begin_step(&self.inodes, step, replaced) {
                 Ok(Some(begun)) => return Ok(Before::Commit(begun)),
                 Ok(None) => return Ok(Before::Nothing),
-                Err(Refusal::NotLogged | Refusal::InDoubt) => {
+                Err(refusal @ (Refusal::NotLogged | Refusal::InDoubt)) => {
+                    tracing::debug!("{step:?} is not begun: {refusal:?}");
                     return Err(HomeError::Refused(libc::EIO));
                 }
                 Err(Refusal::Full) => return Ok(Before::Full),
@@ -138,7 +142,9 @@ impl FileSystem {
     /// Finds out whether home did a step whose answer was lost.
     pub(crate) fn find_out(self: &Arc<Self>, behind: &WriteBehind, doubt: Doubt) {
         let Doubt { begun, of, .. } = &doubt;
-        match (self.was_done(&doubt), of) {
+        let was_done = self.was_done(&doubt);
+        tracing::debug!("home did {:?}: {was_done:?}", begun.step);
+        match (was_done, of) {
             (Ok(true), Some((id, command))) => match self.found(command) {
                 Ok(Found::Made(made)) => {
                     self.name_in_log(behind, *id, *made, Some(begun.clone()), Duration::ZERO);
@@ -149,11 +155,28 @@ impl FileSystem {
                 }
                 // Somebody else's: home will say so when it is asked to make ours.
                 Ok(Found::Foreign) => was_not_done(behind, begun, *id),
-                Err(error) => self.answer_lost(behind, doubt, error),
+                Err(error) => {
+                    tracing::debug!("what home made is not found: {error}");
+                    self.answer_lost(behind, doubt, error);
+                }
             },
             (Ok(false), Some((id, _))) => was_not_done(behind, begun, *id),
-            (Ok(true), None) => drop(behind.end_step(begun, Stage::Done)),
+            (Ok(true), None) => {
+                match &begun.step {
+                    Step { node, from: Some(_), to: Some(to) } => self.was_moved(*node, to),
+                    Step { node, from: Some(from), to: None } => self.lost_at_home(*node, from),
+                    Step { from: None, .. } => {}
+                }
+                behind.end_step(begun, Stage::Done);
+            }
             (Ok(false), None) => drop(behind.end_step(begun, Stage::Undone)),
+            // Home answers, and does not find it where it should be: its directory may be gone.
+            (Err(error), of) if !is_unsure(error) && doubt.since.elapsed() > CACHED_MAX => {
+                behind.end_step(begun, Stage::Undone);
+                if let Some((id, _)) = of {
+                    self.ended(behind, *id, Err(HomeError::Changed), Duration::ZERO);
+                }
+            }
             (Err(error), _) => self.answer_lost(behind, doubt, error),
         }
     }
@@ -178,6 +201,10 @@ impl FileSystem {
                     _ => Err(HomeError::Refused(libc::EIO)),
                 },
             },
+            // What is made has no other name.
+            (None, Some(to)) if matches!(&doubt.of, Some((_, Command::Make { .. }))) => {
+                Ok(is_there(to)? != IsThere::No)
+            }
             // It may have been parked, and its name another one's.
             (None, Some(to)) => {
                 let is_parked = is_there(&Tree::parking(step.node))? != IsThere::No;
@@ -189,6 +216,18 @@ impl FileSystem {
 
     /// What a command that home did has left there.
     fn found(self: &Arc<Self>, command: &Command) -> Result<Found, HomeError> {
+        match command {
+            Command::Rename { node, to, replacing, .. } => {
+                self.was_moved(*node, to);
+                if let Some(replaced) = replacing {
+                    self.lost_at_home(*replaced, to);
+                }
+            }
+            Command::Unlink { node, at } | Command::RemoveDirectory { node, at } => {
+                self.lost_at_home(*node, at);
+            }
+            _ => {}
+        }
         let Some(making) = Making::of(command) else { return Ok(Found::Done) };
         if !self.is_as_made(making)? {
             return Ok(Found::Foreign);
@@ -201,7 +240,7 @@ impl FileSystem {
     }
 
     /// Whether what home has under a name can be what it was asked to make there.
-    fn is_as_made(self: &Arc<Self>, making: Making<'_>) -> Result<bool, HomeError> {
+    pub(super) fn is_as_made(self: &Arc<Self>, making: Making<'_>) -> Result<bool, HomeError> {
         let directory = self.directory_of(making.at)?;
         let entry = directory.at(making.at)?;
         let path = self.home.open_place(entry.directory, entry.name.as_bytes());

@@ -640,18 +640,40 @@ impl FileSystem {
             None => self.inodes.get(node),
         };
         let Some(inode) = held.filter(|inode| inode.is_at_home()) else { return Ok(()) };
-        let open = |at: &weir_names::Place| -> Result<OwnedFd, Errno> {
-            let directory = self.directory_of(at)?;
-            let Entry { directory, name } = directory.at(at)?;
-            Ok(self.home.open_place(directory, name.as_bytes())?)
-        };
-        let found = other.map(open).transpose()?;
-        if let Some(found) = &found
-            && FileType::from_raw_mode(Status::of(found.as_fd())?.mode) != inode.kind()
-        {
+        let found = other.map(|at| self.open_as(&inode, at)).transpose()?;
+        if matches!(found, Some(None)) {
             return Ok(());
         }
-        inode.leave_name(found)
+        if inode.file().is_some() {
+            self.shard.leave_name(node.file());
+        }
+        inode.leave_name(found.flatten())
+    }
+
+    /// Home was found to have given a node this name, when its answer was lost. What it is open by may lead nowhere: libfuse(3) knows a file by the name that it
+    /// had when home's answer was lost.
+    pub(crate) fn was_moved(self: &Arc<Self>, node: NodeId, to: &weir_names::Place) {
+        self.found_in_tree(node, to);
+        let held = self.inodes.get(node).filter(|inode| inode.is_at_home());
+        let Some(inode) = held.filter(|_| !self.home.are_by_handle()) else { return };
+        let opened = self.open_as(&inode, to);
+        let moved = opened.and_then(|found| found.map_or(Ok(()), |found| inode.was_moved(found)));
+        if let Err(error) = moved {
+            tracing::debug!("{node:?} is not reached by its new name {to:?}: {error:?}");
+        }
+    }
+
+    /// Opens what home has under a name; `None` if that cannot be this inode.
+    fn open_as(
+        self: &Arc<Self>,
+        inode: &Inode,
+        at: &weir_names::Place,
+    ) -> Result<Option<OwnedFd>, Errno> {
+        let directory = self.directory_of(at)?;
+        let Entry { directory, name } = directory.at(at)?;
+        let found = self.home.open_place(directory, name.as_bytes())?;
+        let is_same = FileType::from_raw_mode(Status::of(found.as_fd())?.mode) == inode.kind();
+        Ok(is_same.then_some(found))
     }
 
     /// A name of an inode was removed, and its change time was noted. If it was the last one and no program has the file open,

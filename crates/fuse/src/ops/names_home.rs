@@ -252,7 +252,16 @@ impl FileSystem {
                 let inode = self.inode_or_gone(*node)?;
                 let path = inode.path_to_link().map_err(refused)?;
                 let directory = self.directory_of(at)?;
-                self.at_home(NameCommand::Link { inode: path.as_fd(), at: directory.at(at)? })?;
+                let at_home = directory.at(at)?;
+                let link = || self.at_home(NameCommand::Link { inode: path.as_fd(), at: at_home });
+                match link() {
+                    // Home made something there before, and its answer was lost: the node has another name.
+                    Err(HomeError::Changed) if at.parent() == NodeId::PARKING => {
+                        self.unmake(at_home, &Kind::File);
+                        link()?;
+                    }
+                    linked => drop(linked?),
+                }
                 Ok(Answer::Done)
             }
             Command::Rename { node, from, to, replacing } => {
@@ -374,18 +383,30 @@ impl FileSystem {
         let entry = directory.at(at)?;
         let mode = attributes.mode.unwrap_or(made.mode) & 0o7777;
         let creator = Creator { uid: made.uid, gid: made.gid, umask: 0 };
-        let file = self.at_home(match kind {
-            Kind::File => NameCommand::MakeFile { at: entry, mode, creator },
-            Kind::Directory => NameCommand::MakeDirectory { at: entry, mode, creator },
-            Kind::Symlink(target) => {
-                let target = OsStr::from_bytes(target);
-                NameCommand::MakeSymlink { at: entry, target, creator }
+        let make = || {
+            self.at_home(match kind {
+                Kind::File => NameCommand::MakeFile { at: entry, mode, creator },
+                Kind::Directory => NameCommand::MakeDirectory { at: entry, mode, creator },
+                Kind::Symlink(target) => {
+                    let target = OsStr::from_bytes(target);
+                    NameCommand::MakeSymlink { at: entry, target, creator }
+                }
+                Kind::Special { file_type, device } => {
+                    let (mode, device) = (mode | file_type, *device);
+                    NameCommand::MakeNode { at: entry, mode, device, creator }
+                }
+            })
+        };
+        let file = match make() {
+            // Home made it before, and its answer was lost: the name says that it is this node, and nothing was put into it.
+            Err(HomeError::Changed)
+                if at.parent() == NodeId::PARKING && self.is_as_made(making)? =>
+            {
+                self.unmake(entry, kind);
+                make()?
             }
-            Kind::Special { file_type, device } => {
-                let (mode, device) = (mode | file_type, *device);
-                NameCommand::MakeNode { at: entry, mode, device, creator }
-            }
-        })?;
+            made => made?,
+        };
         let made = self.made_at_home(making, file);
         made.inspect_err(|_| self.unmake(entry, kind))
     }
@@ -758,7 +779,13 @@ impl FileSystem {
         };
         self.leave_name(node, at);
         let removed = self.shard.change_names(changed, || {
-            self.at_home(command(entry))?;
+            match self.at_home(command(entry)) {
+                // Home removed it before, and its answer was lost: nobody else has names there.
+                Err(HomeError::Changed)
+                    if at.parent() == NodeId::PARKING
+                        && !self.home.has_name(entry.directory, entry.name).map_err(failed)? => {}
+                removed => drop(removed?),
+            }
             if self.shard.finds_by_path() {
                 // See `FileSystem::remove_name`.
                 let directory = entry.directory;
@@ -794,7 +821,7 @@ impl FileSystem {
     }
 
     /// A node is found under another name at home now.
-    fn found_in_tree(&self, node: NodeId, at: &Place) {
+    pub(super) fn found_in_tree(&self, node: NodeId, at: &Place) {
         self.inodes.moved(node, Way::Place(at.clone()));
     }
 

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use weir_backend::SyncFailed;
 use weir_engine::ErrorKind;
 use weir_names::tree::{HomeError, Until};
 
@@ -31,16 +32,16 @@ impl FileSystem {
         let settled = self.shard.settle_home();
         behind.settled(match settled {
             Ok(()) => SyncOfHome::Done,
-            Err(kind) => {
+            Err(SyncFailed { kind, ref lost }) => {
                 let errno = Errno::from(weir_engine::Error::Home(kind)).code();
-                match self.shard.home_keeps_unsynced() {
+                match lost.is_some() || self.shard.home_keeps_unsynced() {
                     true => SyncOfHome::Kept(errno),
                     // It is not known any more what is parked.
                     false => SyncOfHome::Lost { errno, parked: self.parked_at_home(behind).ok() },
                 }
             }
         });
-        settled
+        settled.map_err(|failed| failed.kind)
     }
 
     /// Brings all names home, durably, so that the log is not needed for them. Blocks.

@@ -7,10 +7,9 @@
 
 use std::time::Instant;
 
-use weir_names::tree::{Command, CommandId, HomeError, Step};
+use weir_names::tree::{Command, CommandId, Step};
 
 use crate::write_behind::moves::Begun;
-use crate::write_behind::state::{State, WriteBehind};
 
 /// A step that home may have done.
 #[derive(Clone, Debug)]
@@ -46,7 +45,7 @@ pub(super) enum Before {
 
 impl Doubts {
     /// It was not found out, or not asked for yet.
-    fn keep(&mut self, doubt: Doubt) {
+    pub(super) fn keep(&mut self, doubt: Doubt) {
         self.settle(&doubt.begun);
         self.0.push((doubt, Stage::Waits));
     }
@@ -62,9 +61,13 @@ impl Doubts {
         waiting.for_each(|(_, stage)| *stage = Stage::Due);
     }
 
-    /// One to be found out now.
+    /// One to be found out now. What is below a directory has another name if that was moved: directories come first.
     pub(super) fn next_due(&mut self) -> Option<Doubt> {
-        let (doubt, stage) = self.0.iter_mut().find(|(_, stage)| *stage == Stage::Due)?;
+        let is_moved =
+            |doubt: &Doubt| doubt.begun.is_of_directory() && doubt.begun.step.from.is_some();
+        let any_moved = self.0.iter().any(|(doubt, _)| is_moved(doubt));
+        let mut due = self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Due);
+        let (doubt, stage) = due.find(|(doubt, _)| !any_moved || is_moved(doubt))?;
         *stage = Stage::Asked;
         Some(doubt.clone())
     }
@@ -73,37 +76,13 @@ impl Doubts {
     pub(super) fn before(&mut self, step: &Step) -> Option<Before> {
         let (doubt, stage) = self.0.iter_mut().find(|(doubt, _)| doubt.begun.concerns(step))?;
         if *stage == Stage::Asked || doubt.of.is_some() {
+            // A program waits.
+            if *stage == Stage::Waits {
+                *stage = Stage::Due;
+            }
             return Some(Before::Wait);
         }
         *stage = Stage::Asked;
         Some(Before::Ask(Box::new(doubt.clone())))
-    }
-}
-
-impl WriteBehind {
-    /// It is not known whether home did a step: it failed with this error, or could not be found out. Gives back what
-    /// [`WriteBehind::ended`] does.
-    #[must_use]
-    pub(crate) fn answer_lost(&self, doubt: Doubt, error: HomeError) -> Option<HomeError> {
-        self.answered(Err(error), |state| {
-            if let Some((id, _)) = &doubt.of {
-                state.tree.answer_lost(*id, error);
-            }
-            state.doubts.keep(doubt);
-        })
-    }
-
-    /// Home did not do a step whose answer was lost, and the log says so. Its command ends.
-    pub(crate) fn was_not_done(&self, id: CommandId) {
-        self.tell(|state| state.tree.was_not_done(id));
-    }
-}
-
-impl State {
-    /// Home is tried again.
-    pub(super) fn retry(&mut self) {
-        self.tree.retry();
-        self.doubts.retry();
-        self.end_unwanted_steps();
     }
 }

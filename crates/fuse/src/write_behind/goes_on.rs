@@ -161,7 +161,7 @@ fn write(
     if replaces {
         // What replaces is home, and is to stay so whatever happens.
         let code = |kind| Errno::from(weir_engine::Error::Home(kind)).code();
-        shard.settle_home().map_err(|kind| HomeError::Refused(code(kind)))?;
+        shard.settle_home().map_err(|failed| HomeError::Refused(code(failed.kind)))?;
     }
     shard
         .continue_names(from, records)

@@ -21,6 +21,11 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
+    /// Whether it is about a directory.
+    pub(super) fn is_of_directory(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
     /// Whether both are about one node, or one name.
     pub(super) fn concerns(&self, other: &Step) -> bool {
         self.step.node == other.node || self.step.meets(other)

@@ -60,6 +60,17 @@ impl NamesLog {
             && self.numbers.get(&begun.step.node) == Some(&begun.numbered.node.0)
     }
 
+    /// Refused steps are ended, those that are meant, with the log's numbers.
+    pub(super) fn end_refused(&mut self, is_meant: impl Fn(&Step) -> bool) -> Result<(), Unlogged> {
+        let is_meant = |(begun, _): &(Begun, Instant)| is_meant(&begun.numbered);
+        while let Some(nth) = self.placed().refused.iter().position(is_meant) {
+            let begun = self.placed().refused[nth].0.clone();
+            self.end(&begun, Stage::Undone)?;
+            self.placed().refused.swap_remove(nth);
+        }
+        Ok(())
+    }
+
     /// Steps that are not wanted any more are ended, as far as there is room.
     fn end_unwanted(&mut self) {
         let old = |(_, since): &(Begun, Instant)| since.elapsed() > UNWANTED;
@@ -84,7 +95,14 @@ impl WriteBehind {
 }
 
 impl State {
-    pub(super) fn end_unwanted_steps(&mut self) {
+    /// Home is tried again.
+    pub(super) fn retry(&mut self) {
+        self.tree.retry();
+        self.doubts.retry();
+        self.end_unwanted_steps();
+    }
+
+    fn end_unwanted_steps(&mut self) {
         if let Some(log) = self.log.as_mut().filter(|log| log.by_path.is_some()) {
             log.end_unwanted();
         }

@@ -882,10 +882,9 @@ impl State {
         if self.tree.dirty() == 0 && self.tree.under_way() == 0 && asked {
             return Standing::Home;
         }
-        let refused: Vec<HomeError> = self.tree.refused().map(|(_, error)| error).collect();
-        match refused.first() {
+        match self.tree.refused().next() {
             // What waits for a refused part is dirty, too, and nothing is being done any more.
-            Some(&error) if self.tree.is_idle() && asked => Standing::Refused(error),
+            Some((_, error)) if self.tree.is_idle() && asked => Standing::Refused(error),
             _ => Standing::Pending,
         }
     }

@@ -11,7 +11,7 @@
 //! - a node has one number as long as the log has records of it that may be replayed.
 
 use weir_log::{Entry, FileType, Lsn, NameRecord, Record};
-use weir_names::tree::{HomeError, Step, Tree};
+use weir_names::tree::{CommandId, HomeError, Step, Tree};
 use weir_names::{NodeId, Place};
 
 use crate::inodes::Inodes;
@@ -100,6 +100,7 @@ impl NamesLog {
     /// Sees to it that the log says that home has a node under a name.
     fn place(&mut self, number: NodeId, file_type: FileType, at: &Place) -> Result<(), Unlogged> {
         if self.placed().places.node_at(at) != Some(number) {
+            self.end_refused(|step| step.node != number && step.names().any(|name| name == at))?;
             let lsn = self.append_place(number, file_type, at)?;
             self.placed().places.place(number, file_type, Some(at), lsn);
         }
@@ -159,6 +160,10 @@ impl NamesLog {
     /// Says once more where all nodes are of which the log may have to know that, and which steps are under way. What the log said
     /// before is not needed any more when that is durable. `false`: there was no room for it.
     pub(super) fn renew_places(&mut self, inodes: &Inodes) -> bool {
+        // Said once more after places, they would be taken for what brought these there.
+        if self.end_refused(|_| true).is_err() {
+            return false;
+        }
         let tail = self.shard.log_tail();
         let mut needed = inodes.log_numbers();
         needed.extend(self.numbers.values());
@@ -342,7 +347,10 @@ impl WriteBehind {
             };
             match doubts.before(step) {
                 Some(Before::Ask(doubt)) => return Err(Refusal::Doubt(doubt)),
-                Some(Before::Wait) => return Err(Refusal::InDoubt),
+                Some(Before::Wait) => {
+                    self.call_workers(&mut state);
+                    return Err(Refusal::InDoubt);
+                }
                 None => {}
             }
             let again = log.begin_again(tree, inodes, step);
@@ -368,6 +376,23 @@ impl WriteBehind {
         let lsn = self.append_now(|state| Some(state.log.as_mut()?.end(begun, stage)));
         self.lock().doubts.settle(begun);
         lsn
+    }
+
+    /// It is not known whether home did a step: it failed with this error, or could not be found out. Gives back what
+    /// [`WriteBehind::ended`] does.
+    #[must_use]
+    pub(crate) fn answer_lost(&self, doubt: Doubt, error: HomeError) -> Option<HomeError> {
+        self.answered(Err(error), |state| {
+            if let Some((id, _)) = &doubt.of {
+                state.tree.answer_lost(*id, error);
+            }
+            state.doubts.keep(doubt);
+        })
+    }
+
+    /// Home did not do a step whose answer was lost, and the log says so. Its command ends.
+    pub(crate) fn was_not_done(&self, id: CommandId) {
+        self.tell(|state| state.tree.was_not_done(id));
     }
 
     /// The number by which recovery finds a file that home has, where handles do not last. `None` where they do, or if the

@@ -22,6 +22,7 @@ impl Tree {
         let of = &self.in_flight[&id];
         let (command, part) = (of.command.clone(), of.part.clone());
         self.lost_answers.insert(id, error);
+        self.doubted.insert(id);
         self.refuse(&command, &part, error);
     }
 
@@ -57,6 +58,25 @@ impl Tree {
     /// Why a command on a name is in doubt.
     pub(crate) fn lost_answer_at(&self, at: &Place) -> Option<HomeError> {
         self.lost_answer(|command| concerned(command).0.contains(&Some(at)))
+    }
+
+    /// A directory, this one or above it, of which it is not known where home has it.
+    pub(crate) fn lost_answer_above(&self, directory: NodeId) -> Option<NodeId> {
+        if self.doubted.is_empty() {
+            return None;
+        }
+        let above = |node: &NodeId| {
+            let places = &self.nodes.get(node)?.places;
+            Some(places.home().chain(places.wanted()).next()?.parent())
+        };
+        std::iter::successors(Some(directory), above)
+            .take_while(|&node| node != NodeId::ROOT)
+            .find(|&node| self.is_doubted(node))
+    }
+
+    fn is_doubted(&self, node: NodeId) -> bool {
+        let mut commands = self.doubted.iter().map(|id| &self.in_flight[id].command);
+        commands.any(|command| concerned(command).1.contains(&Some(node)))
     }
 
     fn lost_answer(&self, is_meant: impl Fn(&Command) -> bool) -> Option<HomeError> {

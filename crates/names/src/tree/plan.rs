@@ -107,6 +107,9 @@ impl Tree {
         if !parent.is_bound() {
             return Plan::Wait(at.parent());
         }
+        if let Some(above) = self.lost_answer_above(at.parent()) {
+            return Plan::Wait(above);
+        }
         if parent.named >= self.durable {
             return Plan::WaitCommit(parent.named);
         }

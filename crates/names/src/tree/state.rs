@@ -29,6 +29,8 @@ pub struct Tree {
     pub(crate) in_flight: HashMap<CommandId, InFlight>,
     /// Those of them that home may have done, with the error instead of the answer.
     pub(crate) lost_answers: BTreeMap<CommandId, HomeError>,
+    /// These, and those of which it is being found out.
+    pub(crate) doubted: BTreeSet<CommandId>,
     pub(crate) next_command: u64,
     pub(crate) needed: Needed,
     /// Home exchanges names (RENAME_EXCHANGE).
@@ -69,6 +71,7 @@ impl Tree {
             unsure: HashMap::new(),
             in_flight: HashMap::new(),
             lost_answers: BTreeMap::new(),
+            doubted: BTreeSet::new(),
             next_command: 0,
             needed: Needed::default(),
             exchanges: true,

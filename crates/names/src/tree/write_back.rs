@@ -204,7 +204,7 @@ impl Tree {
         let InFlight { command, part, since, changed } =
             self.in_flight.remove(&id).expect("a command ends once");
         self.set_busy(&command, false);
-        if self.lost_answers.remove(&id).is_some() {
+        if self.doubted.remove(&id) && self.lost_answers.remove(&id).is_some() {
             self.queue.ask_again(&part);
         }
         match result {
@@ -450,9 +450,7 @@ impl Tree {
         assert_eq!((self.needed_from(), self.queue.parts().next()), (None, None));
         assert!(self.unsettled_by_failure.is_empty() && self.changed_by_others.is_empty());
         assert!(self.surprised.is_empty());
-        assert!(
-            self.unsure.is_empty() && self.in_flight.is_empty() && self.lost_answers.is_empty()
-        );
+        assert!(self.unsure.is_empty() && self.in_flight.is_empty() && self.doubted.is_empty());
         for node in self.nodes.values() {
             assert!(!node.has_unset() && node.sent.is_empty() && node.sent_xattrs.is_empty());
             let entries = node.directory.iter().flat_map(|of| of.entries());

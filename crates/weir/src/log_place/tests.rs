@@ -94,7 +94,7 @@ impl Scene {
             writer.append(&record).unwrap();
         }
         let commit = writer.commit().unwrap();
-        let thread = log.start(None, Box::new(|_, written| written.unwrap())).unwrap();
+        let thread = log.start(None, None, Box::new(|_, written| written.unwrap())).unwrap();
         thread.execute(LogCommand::Write { io: IoId(1), commit }, false);
         thread.shutdown();
         node

@@ -173,7 +173,7 @@ impl Life {
         self.settling = false;
         let succeeded = result.is_ok() || self.breaks(super::undo::Undo::HomeSync);
         if let Err(kind) = result {
-            self.engine.home_sync_failed(kind, self.now);
+            self.engine.home_sync_failed(kind, None, self.now);
         }
         self.tree.home_synced(succeeded);
         if !succeeded {

@@ -163,7 +163,7 @@ impl Life {
                     Err(kind) => {
                         tally.failed_syncs += 1;
                         self.system_failures += 1;
-                        self.engine.home_sync_failed(kind, self.now);
+                        self.engine.home_sync_failed(kind, None, self.now);
                     }
                 }
             }
