@@ -5,10 +5,12 @@
 //!
 //! A part must have at least 5 MiB, unless it is the last, and a change may be of a few bytes. So a small change is made
 //! the *last* part of a temporary object that begins with 5 MiB or more, copied; the whole temporary object, which
-//! is long enough, is then copied as one part of the file ([`Part::Composed`]). Only what changed crosses the network.
+//! is long enough, is then copied as one part of the file ([`Part::Composed`]). Only what changed crosses the network. Where
+//! changes lie so close that no clean range between them is long enough to begin with, the temporary object begins with any bytes
+//! of the object, which are left out of the copy ([`Composed::lead`]).
 //!
 //! Invariants: the parts are the file from its first byte to its last; each but the last has `part_min` bytes or more;
-//! a copied range is clean.
+//! a copied range is clean, but for a lead.
 
 use std::ops::Range;
 
@@ -27,7 +29,7 @@ pub struct Limits {
     pub parts_max: usize,
     /// A clean range shorter than this is fetched and uploaded with its neighbours.
     pub gap_min: u64,
-    /// The most parts after the first of a composed part.
+    /// A composed part that is long enough ends when it has so many segments.
     pub layers_max: usize,
 }
 
@@ -41,7 +43,7 @@ impl Limits {
             copy_max: 256 * MIB,
             parts_max: 10_000,
             gap_min: MIB,
-            layers_max: 8,
+            layers_max: 12,
         }
     }
 
@@ -72,8 +74,18 @@ impl Segment {
 pub enum Part {
     /// One range, copied or uploaded.
     Plain(Segment),
-    /// A temporary object. It is built from the first two segments, and for each further one anew from itself and that.
-    Composed(Vec<Segment>),
+    /// A temporary object.
+    Composed(Composed),
+}
+
+/// A temporary object that is copied as one part. It is built from the first two pieces, and for each further one anew from itself
+/// and that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Composed {
+    /// Bytes of the object that it begins with and that are left out.
+    pub lead: Option<Range<u64>>,
+    /// What it has of the file, in order. Without a lead the first is long enough for a part.
+    pub segments: Vec<Segment>,
 }
 
 impl Part {
@@ -81,7 +93,7 @@ impl Part {
     pub fn range(&self) -> Range<u64> {
         match self {
             Part::Plain(segment) => segment.range.clone(),
-            Part::Composed(segments) => {
+            Part::Composed(Composed { segments, .. }) => {
                 let last = segments.last().expect("a composed part has segments");
                 segments[0].range.start..last.range.end
             }
@@ -135,7 +147,8 @@ pub fn plan(size: u64, base: u64, dirty: &RangeSet, limits: &Limits) -> Plan {
     }
     // Copies of a very large file take at most half of the parts.
     let copy_max = limits.copy_max.max(size.div_ceil(limits.parts_max as u64 / 2));
-    let parts = compose(runs(size, base, dirty, limits.gap_min), &Limits { copy_max, ..*limits });
+    let runs = runs(size, base, dirty, limits.gap_min);
+    let parts = compose(runs, base, &Limits { copy_max, ..*limits });
     if parts.len() <= limits.parts_max {
         return Plan::Parts(parts);
     }
@@ -155,69 +168,73 @@ fn runs(size: u64, base: u64, dirty: &RangeSet, gap_min: u64) -> Vec<Segment> {
     runs
 }
 
-fn compose(runs: Vec<Segment>, limits: &Limits) -> Vec<Part> {
+fn compose(runs: Vec<Segment>, base: u64, limits: &Limits) -> Vec<Part> {
+    let lead = (base >= limits.part_min).then_some(0..limits.part_min);
     let mut parts = Vec::new();
-    // A segment long enough for a part, and the short ones after it.
     let mut group: Vec<Segment> = Vec::new();
-    let mut runs = runs.into_iter().peekable();
-    while let Some(mut run) = runs.next() {
-        if run.bytes() >= limits.part_min {
-            close(&mut parts, std::mem::take(&mut group), false, limits);
-            group.push(run);
-        } else if !group.is_empty() {
-            group.push(run);
-        } else if let Some(next) = runs.peek_mut() {
-            // The file begins with a short one: it is uploaded with the beginning of the next.
-            run.copy = false;
-            let taken = (limits.part_min - run.bytes()).min(next.bytes());
-            run.range.end += taken;
-            next.range.start += taken;
-            if next.range.is_empty() {
-                runs.next();
-            }
-            if run.bytes() >= limits.part_min {
-                group.push(run);
-            } else if let Some(next) = runs.peek_mut() {
-                next.range.start = run.range.start;
-                next.copy = false;
-            } else {
-                group.push(run);
-            }
-        } else {
-            group.push(run);
+    for mut run in runs {
+        let mut is_long = bytes_of(&group) >= limits.part_min;
+        if !is_long && !group.is_empty() && run.bytes() >= 2 * limits.part_min {
+            // What is missing of a part is taken from a long one.
+            let at = run.range.start + limits.part_min;
+            group.push(Segment { range: run.range.start..at, copy: run.copy });
+            (run.range.start, is_long) = (at, true);
+        }
+        if run.bytes() >= limits.part_min && is_long || is_long && group.len() > limits.layers_max {
+            close(&mut parts, std::mem::take(&mut group), lead.clone(), limits);
+        }
+        group.push(run);
+    }
+    // The file may end with anything.
+    let end = if group.len() > 1 { group.pop() } else { None };
+    match end {
+        Some(end) if bytes_of(&group) >= limits.part_min => {
+            close(&mut parts, group, lead, limits);
+            split(&mut parts, end, limits);
+        }
+        end => {
+            group.extend(end);
+            close(&mut parts, group, None, limits);
         }
     }
-    close(&mut parts, group, true, limits);
     parts
 }
 
-/// Makes parts of a group. `last`: the file ends with it.
-fn close(parts: &mut Vec<Part>, mut group: Vec<Segment>, last: bool, limits: &Limits) {
-    if group.is_empty() {
-        return;
-    }
-    let end = if last && group.len() > 1 { group.pop() } else { None };
-    if group.len() - 1 > limits.layers_max {
-        // Too many steps: the rest is one upload.
-        let rest = group.split_off(limits.layers_max);
-        let range = rest[0].range.start..rest[rest.len() - 1].range.end;
-        group.push(Segment { range, copy: false });
-    }
-    let mut head = group.remove(0);
-    if group.is_empty() {
-        split(parts, head, limits);
-    } else {
-        if head.bytes() >= 2 * limits.part_min {
-            let at = head.range.end - limits.part_min;
-            let front = Segment { range: head.range.start..at, copy: head.copy };
-            split(parts, front, limits);
-            head.range.start = at;
+/// The bytes of all of them.
+pub fn bytes_of(group: &[Segment]) -> u64 {
+    group.iter().map(Segment::bytes).sum()
+}
+
+/// Makes parts of a group, which is long enough unless the file ends with it.
+fn close(
+    parts: &mut Vec<Part>,
+    mut group: Vec<Segment>,
+    lead: Option<Range<u64>>,
+    limits: &Limits,
+) {
+    let Some(first) = group.first_mut() else { return };
+    if first.bytes() >= 2 * limits.part_min {
+        // The rest begins with what is just long enough.
+        let at = first.range.end - limits.part_min;
+        let front = Segment { range: first.range.start..at, copy: first.copy };
+        if group.len() == 1 {
+            return split(parts, group.remove(0), limits);
         }
-        group.insert(0, head);
-        parts.push(Part::Composed(group));
+        group[0].range.start = at;
+        split(parts, front, limits);
     }
-    if let Some(end) = end {
-        split(parts, end, limits);
+    let needs_lead = group[0].bytes() < limits.part_min;
+    match group.len() {
+        1 => split(parts, group.remove(0), limits),
+        _ if needs_lead && lead.is_none() => {
+            // There is nothing to begin with: all of it is uploaded.
+            let range = group[0].range.start..group[group.len() - 1].range.end;
+            split(parts, Segment { range, copy: false }, limits);
+        }
+        _ => {
+            let lead = lead.filter(|_| needs_lead);
+            parts.push(Part::Composed(Composed { lead, segments: group }));
+        }
     }
 }
 
@@ -275,9 +292,13 @@ mod tests {
             );
             let segments = match part {
                 Part::Plain(segment) => std::slice::from_ref(segment),
-                Part::Composed(segments) => {
-                    prop_assert!(segments.len() > 1 && segments.len() <= limits.layers_max + 1);
-                    prop_assert!(segments[0].bytes() >= limits.part_min);
+                Part::Composed(Composed { lead, segments }) => {
+                    prop_assert!(segments.len() > 1);
+                    let lead = lead.clone().unwrap_or(0..0);
+                    prop_assert!(lead.end <= base);
+                    let first = segments[0].bytes() + (lead.end - lead.start);
+                    prop_assert!(first >= limits.part_min);
+                    prop_assert!(lead.is_empty() || lead.end - lead.start >= limits.part_min);
                     segments
                 }
             };
@@ -322,8 +343,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_small_change_to_a_large_object_moves_little() {
+    /// What is uploaded for 100 changes of 100 B at random places of an object.
+    fn uploaded_for_changes(size: u64) -> u64 {
         let limits = Limits::s3(8 << 20);
         let mut dirty = RangeSet::default();
         let mut seed = 1u64;
@@ -331,22 +352,29 @@ mod tests {
             seed = seed
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            let at = (seed >> 33) % ((1 << 30) - 100);
+            let at = (seed >> 33) % (size - 100);
             dirty.insert(at..at + 100);
         }
-        let Plan::Parts(parts) = plan(1 << 30, 1 << 30, &dirty, &limits) else {
-            panic!("it is large")
-        };
+        check(size, size, &dirty, &limits).expect("the parts are the file");
+        let Plan::Parts(parts) = plan(size, size, &dirty, &limits) else { panic!("it is large") };
         let uploaded: u64 = parts
             .iter()
             .flat_map(|part| match part {
                 Part::Plain(segment) => vec![segment.clone()],
-                Part::Composed(segments) => segments.clone(),
+                Part::Composed(composed) => composed.segments.clone(),
             })
             .filter(|segment| !segment.copy)
             .map(|segment| segment.bytes())
             .sum();
-        assert!(uploaded < 16 << 20, "{uploaded} bytes");
+        uploaded
+    }
+
+    #[test]
+    fn small_changes_to_a_large_object_move_little() {
+        for (size, most) in [(1 << 30, 8 << 20), (256 << 20, 24 << 20)] {
+            let uploaded = uploaded_for_changes(size);
+            assert!(uploaded < most, "{uploaded} bytes of {size}");
+        }
     }
 
     /// What is uploaded for a change of 100 B in the middle of an object.
@@ -358,7 +386,7 @@ mod tests {
         let Plan::Parts(parts) = plan(size, size, &dirty, &limits) else { panic!("it is large") };
         let segments = parts.into_iter().flat_map(|part| match part {
             Part::Plain(segment) => vec![segment],
-            Part::Composed(segments) => segments,
+            Part::Composed(composed) => composed.segments,
         });
         let (copied, uploaded): (Vec<_>, Vec<_>) = segments.partition(|segment| segment.copy);
         assert!(copied.iter().all(|segment| segment.bytes() <= 5 * GIB));

@@ -6,7 +6,7 @@ use super::data::read_spool;
 use super::upload::Job;
 use super::{Error, FileSystem, Result, TEMPORARY, in_parallel};
 use crate::metadata::{Kind, Properties};
-use crate::plan::{Part, Plan, Segment, Source, pieces, plan};
+use crate::plan::{Composed, Part, Plan, Segment, Source, bytes_of, pieces, plan};
 use crate::ranges::RangeSet;
 use crate::state_file::Change;
 use crate::store::{Begun, Condition, StoreError};
@@ -81,11 +81,11 @@ impl FileSystem {
             let number = index as i32 + 1;
             match &parts[index] {
                 Part::Plain(segment) => self.put_segment(job, &job.key, upload, number, segment),
-                Part::Composed(segments) => {
-                    let temporary = self.compose(job, segments)?;
+                Part::Composed(composed) => {
+                    let temporary = self.compose(job, composed)?;
                     let Temporary { key, etag, size } = &temporary;
-                    let copied =
-                        self.store().copy_part(&job.key, upload, number, key, etag, 0..*size);
+                    let range = size - bytes_of(&composed.segments)..*size;
+                    let copied = self.store().copy_part(&job.key, upload, number, key, etag, range);
                     self.discard(&temporary);
                     Ok(copied?)
                 }
@@ -173,11 +173,13 @@ impl FileSystem {
         }
     }
 
-    /// Makes a temporary object of segments, the first of which is long enough for a part.
-    fn compose(&self, job: &Job, segments: &[Segment]) -> Result<Temporary> {
-        let first = &segments[0].range;
+    /// Makes a temporary object, the first piece of which is long enough for a part.
+    fn compose(&self, job: &Job, composed: &Composed) -> Result<Temporary> {
+        let lead = composed.lead.clone().map(|range| Segment { range, copy: true });
+        let mut pieces = lead.iter().chain(&composed.segments);
+        let first = pieces.next().ok_or(Error::Invalid)?;
         let mut made: Option<Temporary> = None;
-        for segment in &segments[1..] {
+        for segment in pieces {
             let key = self.temporary_key();
             let etag = self.multipart(
                 &key,
@@ -185,7 +187,7 @@ impl FileSystem {
                 &Condition::None,
                 2,
                 |upload, index| match (index, &made) {
-                    (0, None) => self.put_segment(job, &key, upload, 1, &segments[0]),
+                    (0, None) => self.put_segment(job, &key, upload, 1, first),
                     (0, Some(former)) => {
                         let Temporary { key: from, etag, size } = former;
                         Ok(self.store().copy_part(&key, upload, 1, from, etag, 0..*size)?)
@@ -193,10 +195,11 @@ impl FileSystem {
                     _ => self.put_segment(job, &key, upload, 2, segment),
                 },
             );
-            if let Some(former) = made.take() {
-                self.discard(&former);
+            let former = made.take();
+            if let Some(former) = &former {
+                self.discard(former);
             }
-            let size = segment.range.end - first.start;
+            let size = former.map_or(first.bytes(), |former| former.size) + segment.bytes();
             made = Some(Temporary { key, etag: etag?, size });
         }
         made.ok_or(Error::Invalid)
