@@ -105,6 +105,8 @@ enum Job {
     Move(Transfer),
     /// Restore the file's times, which a sync is to make durable, and sync what was written by other descriptors; then sync.
     PrepareSync(Transfer),
+    /// Sync by a new descriptor: the former failed.
+    RenewSync(Transfer, io::Error),
     /// Sync some files of many.
     SyncSome(Arc<Unsynced>),
     /// Execute a command that may block.
@@ -254,6 +256,13 @@ impl Directory {
     pub fn leave_name(&self, file: FileId) {
         if let Some(unsynced) = &self.shared.unsynced {
             unsynced.leave_name(file);
+        }
+    }
+
+    /// The engine knows that home has lost something of these files.
+    pub fn are_told(&self, lost: &[FileId]) {
+        if let Some(unsynced) = &self.shared.unsynced {
+            unsynced.are_told(lost);
         }
     }
 
@@ -413,7 +422,13 @@ impl Shared {
             Payload::Sync { .. } => Some(&self.syncs),
         };
         let started = Instant::now();
-        let result = self.sync_others(&transfer).and_then(|()| transfer.call(true));
+        let result = match self.sync_others(&transfer) {
+            Ok(()) => transfer.call(true),
+            Err(error) => {
+                transfer.has_failed();
+                Err(error)
+            }
+        };
         match kind {
             Some(kind) => kind.learn(started.elapsed()),
             // A write to the page cache is fast, unless the kernel throttles it.
@@ -441,13 +456,14 @@ impl Shared {
     /// submit.
     fn moved(
         &self,
-        mut transfer: Transfer,
+        transfer: Transfer,
         result: io::Result<usize>,
         done: &mut Vec<(IoId, Completion)>,
     ) -> bool {
-        if self.renew_sync(&mut transfer, &result) {
-            return self.move_bytes(transfer);
-        }
+        let (transfer, result) = match self.look_again(transfer, result) {
+            Some(known) => known,
+            None => return false,
+        };
         self.note_unsynced(&transfer, &result);
         let admitted_as = transfer.write_mode().map(|mode| (Arc::clone(transfer.file()), mode));
         let next = transfer.advance(result);
@@ -475,12 +491,27 @@ impl Shared {
         unsynced.is_some_and(|all| all.has_others(transfer.id(), transfer.descriptor()))
     }
 
-    /// A sync by a descriptor by which nothing was written has nothing to fail with but the descriptor: it gets a new one. Says
-    /// whether it did.
-    fn renew_sync(&self, transfer: &mut Transfer, result: &io::Result<usize>) -> bool {
-        let (Some(all), Err(error)) = (&self.unsynced, result) else { return false };
-        let wrote = || all.is_kept(transfer.id(), transfer.descriptor());
-        transfer.is_sync() && !wrote() && transfer.renew(error)
+    /// The result of a sync, if that is known. A worker finds it out where others sync the file, too, or have found that home does not
+    /// have all of it; and where the descriptor failed by which nothing was written: that has nothing to fail with but itself.
+    fn look_again(
+        &self,
+        transfer: Transfer,
+        result: io::Result<usize>,
+    ) -> Option<(Transfer, io::Result<usize>)> {
+        let Some(all) = self.unsynced.as_ref().filter(|_| transfer.is_sync()) else {
+            return Some((transfer, result));
+        };
+        match result {
+            Ok(_) if all.has_news(transfer.id()) => self.workers.push(Job::PrepareSync(transfer)),
+            Err(error)
+                if transfer.can_be_renewed()
+                    && !all.is_kept(transfer.id(), transfer.descriptor()) =>
+            {
+                self.workers.push(Job::RenewSync(transfer, error));
+            }
+            result => return Some((transfer, result)),
+        }
+        None
     }
 
     fn sync_others(&self, transfer: &Transfer) -> io::Result<()> {
@@ -554,12 +585,15 @@ impl Shared {
         while let Some(job) = self.workers.pop() {
             let submit = match job {
                 Job::Move(transfer) => self.call(transfer, &mut done),
-                Job::PrepareSync(transfer) => {
+                Job::PrepareSync(mut transfer) => {
                     if transfer.wants_times_restored() {
                         restore_times(&transfer);
                     }
                     match (self.sync_others(&transfer), &self.ring) {
-                        (Err(error), _) => self.moved(transfer, Err(error), &mut done),
+                        (Err(error), _) => {
+                            transfer.has_failed();
+                            self.moved(transfer, Err(error), &mut done)
+                        }
                         (Ok(()), Some(ring)) => {
                             ring.push(transfer);
                             true
@@ -567,6 +601,10 @@ impl Shared {
                         (Ok(()), None) => self.call(transfer, &mut done),
                     }
                 }
+                Job::RenewSync(mut transfer, error) => match transfer.renew(&error) {
+                    true => self.move_bytes(transfer),
+                    false => self.moved(transfer, Err(error), &mut done),
+                },
                 Job::SyncSome(unsynced) => {
                     unsynced.sync_some();
                     false

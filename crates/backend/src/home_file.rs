@@ -536,6 +536,18 @@ impl HomeFile {
         }
     }
 
+    /// A descriptor for writes that are synced by it at once. On a FUSE home that is one of its own: what it fails with is told of these
+    /// writes alone.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub(crate) fn writable_alone(&self) -> io::Result<Arc<OwnedFd>> {
+        match self.is_on_fuse().then(|| self.reopen(OFlags::WRONLY)) {
+            Some(Ok(own)) => Ok(Arc::new(own)),
+            Some(Err(_)) | None => self.writable_again(),
+        }
+    }
+
     /// A descriptor to sync the file by. A file that is synced after its data descriptors were closed is opened
     /// for that alone.
     ///

@@ -70,7 +70,11 @@ impl HomeFile {
         mut to: u64,
         len: u64,
     ) -> io::Result<usize> {
-        let (source, data) = (source.data_fd()?, self.data_fd()?);
+        // It is to be open for this.
+        let (source, mut data) = (source.data_fd()?, self.data_fd()?);
+        if is_fuse(data.as_fd()) {
+            data = self.writable_alone()?;
+        }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let copy = || copy_file_range(&*source, Some(&mut from), &*data, Some(&mut to), len);
         let copied = allocate_as(user, copy)?;

@@ -91,7 +91,7 @@ impl Home for Redo<'_> {
         if identity != self.identity {
             return Ok(None);
         }
-        let file = self.home.writable_again()?;
+        let file = self.home.writable_alone()?;
         let mode = Mode::from_raw_mode(fstat(&file)?.st_mode);
         let capability = capability_of(file.as_fd());
         self.home.times().note_disturbed();

@@ -337,13 +337,23 @@ impl Transfer {
             && self.file.times().is_disturbed()
     }
 
-    /// Takes another descriptor for a sync that has failed, once, if there is one.
+    /// Whether a failed sync may be done by another descriptor.
+    pub(crate) fn can_be_renewed(&self) -> bool {
+        self.transient == 0
+    }
+
+    /// A sync fails, whatever another descriptor says.
+    pub(crate) fn has_failed(&mut self) {
+        self.transient = self.transient.saturating_add(1);
+    }
+
+    /// Takes another descriptor for a sync that has failed, if there is one. May wait for home.
     pub(crate) fn renew(&mut self, error: &io::Error) -> bool {
         self.file.transfer_failed(error);
-        self.transient += 1;
+        self.has_failed();
         let former = Arc::clone(&self.channel.descriptor);
         match self.file.sync_channel() {
-            Ok(channel) if self.transient == 1 && !Arc::ptr_eq(&channel.descriptor, &former) => {
+            Ok(channel) if !Arc::ptr_eq(&channel.descriptor, &former) => {
                 self.channel = channel;
                 true
             }

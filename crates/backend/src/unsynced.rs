@@ -6,7 +6,7 @@
 //!
 //! Lock order: `turn`, then `state`. Home is asked under `turn` alone, so that who waits for it knows what the former has found.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,9 +24,6 @@ const KEPT_MAX: usize = 192;
 /// Files that are synced at once, so that one does not wait for the other on its way to a server.
 const AT_ONCE: usize = 16;
 
-/// Losses that are remembered for syncs that began before them.
-const LOSSES_MAX: usize = 4096;
-
 /// Descriptions by which a file was written.
 type Written = (FileId, Vec<Arc<OwnedFd>>);
 
@@ -43,10 +40,12 @@ struct State {
     files: HashMap<FileId, Vec<Arc<OwnedFd>>>,
     /// Descriptions in `files`.
     kept: usize,
-    /// Files of which home did not have what it had said, the last ones.
-    losses: VecDeque<(FileId, ErrorKind)>,
+    /// Files of which home did not have what it had said: the number of the last such loss, and why.
+    losses: HashMap<FileId, (u64, ErrorKind)>,
     /// How many losses there were.
     lost: u64,
+    /// Those of them that no sync of the file has failed with, and that the engine does not know.
+    unheard: HashMap<FileId, ErrorKind>,
     /// Losses that no sync of home has been told of begin here.
     untold: u64,
     /// A worker is to sync some, or does.
@@ -93,14 +92,27 @@ impl Unsynced {
     pub(crate) fn is_kept(&self, file: FileId, by: &Arc<OwnedFd>) -> bool {
         let state = self.lock();
         let mut kept = state.files.get(&file).into_iter().flatten();
-        kept.any(|known| Arc::ptr_eq(known, by))
+        state.has_news(file) || kept.any(|known| Arc::ptr_eq(known, by))
+    }
+
+    /// Whether others sync files, or have found a loss of this one of which it does not know.
+    pub(crate) fn has_news(&self, file: FileId) -> bool {
+        self.lock().has_news(file)
+    }
+
+    /// The engine knows of these losses.
+    pub(crate) fn are_told(&self, lost: &[FileId]) {
+        let mut state = self.lock();
+        for file in lost {
+            state.unheard.remove(file);
+        }
     }
 
     /// Whether more is to be synced for a file than the description `by`.
     pub(crate) fn has_others(&self, file: FileId, by: &Arc<OwnedFd>) -> bool {
         let state = self.lock();
         let mut others = state.files.get(&file).into_iter().flatten();
-        state.is_syncing || others.any(|other| !Arc::ptr_eq(other, by))
+        state.has_news(file) || others.any(|other| !Arc::ptr_eq(other, by))
     }
 
     /// Syncs a file by all descriptions by which it was written but `by`.
@@ -116,10 +128,12 @@ impl Unsynced {
         if let Err(error) = &synced {
             state.loses(file, error_kind(error));
         }
-        // Whom it was told to first may not have been this file's sync.
-        match state.lost_since(before).into_iter().find(|(lost, _)| *lost == file) {
-            Some(_) => synced.and(Err(rustix::io::Errno::IO.into())),
-            None => Ok(()),
+        // Whom it was told to first may not have been a sync of this file.
+        let was_unheard = state.unheard.remove(&file).is_some();
+        let is_lost = state.losses.get(&file).is_some_and(|&(number, _)| number > before);
+        match was_unheard || is_lost {
+            true => synced.and(Err(rustix::io::Errno::IO.into())),
+            false => Ok(()),
         }
     }
 
@@ -204,26 +218,31 @@ impl State {
         taken
     }
 
+    fn has_news(&self, file: FileId) -> bool {
+        self.is_syncing || self.unheard.contains_key(&file)
+    }
+
     fn loses(&mut self, file: FileId, kind: ErrorKind) {
-        self.losses.push_back((file, kind));
         self.lost += 1;
-        if self.losses.len() > LOSSES_MAX {
-            self.losses.pop_front();
-        }
+        self.losses.insert(file, (self.lost, kind));
     }
 
     /// What was out was synced, but for these.
     fn note(&mut self, lost: Vec<(FileId, io::Error)>) {
         self.is_syncing = false;
         for (file, error) in lost {
-            self.loses(file, error_kind(&error));
+            let kind = error_kind(&error);
+            self.loses(file, kind);
+            self.unheard.insert(file, kind);
         }
     }
 
-    /// The losses after the first `before`, as far as they are remembered.
+    /// The files with losses after the first `before`, in the order of the last ones.
     fn lost_since(&self, before: u64) -> Vec<(FileId, ErrorKind)> {
-        let new = usize::try_from(self.lost - before).unwrap_or(usize::MAX);
-        self.losses.iter().skip(self.losses.len().saturating_sub(new)).copied().collect()
+        let new = self.losses.iter().filter(|(_, (number, _))| *number > before);
+        let mut new: Vec<_> = new.map(|(file, (number, kind))| (*number, *file, *kind)).collect();
+        new.sort_by_key(|(number, ..)| *number);
+        new.into_iter().map(|(_, file, kind)| (file, kind)).collect()
     }
 }
 
@@ -289,7 +308,15 @@ mod tests {
         all.written(ONE, &syncable());
         all.written(OTHER, &unsyncable());
         assert_eq!((lost(&all), lost(&all)), (vec![OTHER], vec![]));
+        // So does a sync of that file, unless the engine knows already.
+        assert!(all.has_news(OTHER) && !all.has_news(ONE));
+        assert!(all.has_others(OTHER, &syncable()) && all.is_kept(OTHER, &syncable()));
+        assert!(all.sync_others(OTHER, &syncable()).is_err());
         assert!(all.sync_others(OTHER, &syncable()).is_ok());
+        all.written(OTHER, &unsyncable());
+        assert_eq!(lost(&all), [OTHER]);
+        all.are_told(&[OTHER]);
+        assert!(all.sync_others(OTHER, &syncable()).is_ok() && !all.has_news(OTHER));
     }
 
     #[test]
@@ -300,7 +327,7 @@ mod tests {
         assert_eq!((lost(&all), lost(&all)), (vec![ONE], vec![]));
         all.written(OTHER, &unsyncable());
         all.leave_name(OTHER);
-        assert!(!all.has_others(OTHER, &by));
+        assert!(all.sync_others(OTHER, &by).is_err() && !all.has_others(OTHER, &by));
         assert_eq!((lost(&all), lost(&all)), (vec![OTHER], vec![]));
     }
 
@@ -312,10 +339,8 @@ mod tests {
         all.lock().loses(OTHER, ErrorKind::NoSpace);
         assert_eq!(all.lock().lost_since(before).len(), 2);
         assert_eq!(all.lock().lost_since(before + 1), [(OTHER, ErrorKind::NoSpace)]);
-        for _ in 0..2 * LOSSES_MAX {
-            all.lock().loses(ONE, ErrorKind::Io);
-        }
-        assert_eq!(all.lock().lost_since(before).len(), LOSSES_MAX);
+        all.lock().loses(ONE, ErrorKind::Io);
+        assert_eq!(all.lock().lost_since(before + 2), [(ONE, ErrorKind::Io)]);
     }
 
     #[test]

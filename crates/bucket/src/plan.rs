@@ -180,7 +180,7 @@ fn compose(runs: Vec<Segment>, base: u64, limits: &Limits) -> Vec<Part> {
             group.push(Segment { range: run.range.start..at, copy: run.copy });
             (run.range.start, is_long) = (at, true);
         }
-        if run.bytes() >= limits.part_min && is_long || is_long && group.len() > limits.layers_max {
+        if is_long && (run.bytes() >= limits.part_min || group.len() > limits.layers_max) {
             close(&mut parts, std::mem::take(&mut group), lead.clone(), limits);
         }
         group.push(run);

@@ -230,6 +230,7 @@ impl Core {
         match result {
             Err(SyncFailed { kind, lost: Some(lost) }) => {
                 state.engine.log_lost(io, kind, &lost, now);
+                self.directory.are_told(&lost);
             }
             result => state.engine.log_completed(io, result.map_err(|failed| failed.kind), now),
         }

@@ -191,6 +191,7 @@ impl Shard {
             self.core.event(Thread::Completion, |state, now| {
                 state.engine.home_sync_failed(failed.kind, failed.lost.as_deref(), now);
             });
+            self.core.directory.are_told(failed.lost.as_deref().unwrap_or_default());
         })
     }
 }

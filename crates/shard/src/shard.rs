@@ -702,6 +702,7 @@ impl Shard {
                     shard.core.event(Thread::Completion, |state, now| {
                         state.engine.home_sync_failed(failed.kind, failed.lost.as_deref(), now);
                     });
+                    shard.core.directory.are_told(failed.lost.as_deref().unwrap_or_default());
                 });
                 let has_failed = shard.core.lock().engine.log_has_failed();
                 if home.is_ok() && has_failed && !had_failed {

@@ -43,21 +43,18 @@ impl Engine {
         let at_home = self.cache.files.iter().filter(|(_, file)| !file.unbound);
         let files: Vec<FileIx> = at_home.map(|(ix, _)| ix).collect();
         for file in files {
+            // A sync of home says nothing good of a file that is known: its own does.
             let id = self.cache.files[file].id;
-            let may_be_lost = lost.is_none_or(|lost| lost.contains(&id));
-            self.home_not_synced(file, kind, may_be_lost);
+            if lost.is_none_or(|lost| lost.contains(&id)) {
+                self.home_lost(file, kind);
+            }
         }
     }
 
     /// A sync of a file's home failed.
     pub(crate) fn home_lost(&mut self, file: FileIx, kind: ErrorKind) {
-        self.home_not_synced(file, kind, true);
-    }
-
-    /// A file was not synced; what a sync covered may be lost, or is to be covered by another one.
-    fn home_not_synced(&mut self, file: FileIx, kind: ErrorKind, may_be_lost: bool) {
-        self.cache.files[file].home.unsynced |= may_be_lost;
-        let loses = may_be_lost && !(self.config.keeps_unsynced || self.config.undone.home_sync);
+        self.cache.files[file].home.unsynced = true;
+        let loses = !(self.config.keeps_unsynced || self.config.undone.home_sync);
         if self.cache.files[file].discarded || !loses {
             let covered = |retention: &mut Retention| {
                 retention.lose();
@@ -93,7 +90,7 @@ impl Engine {
         for sync in syncs.filter(|sync| !sync.is_for_logged_size()) {
             sync.covered = Counts::default();
             sync.epoch = 0;
-            if may_be_lost && !self.config.undone.home_sync {
+            if !self.config.undone.home_sync {
                 sync.error.get_or_insert(kind);
             }
         }

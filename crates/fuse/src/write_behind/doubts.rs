@@ -61,11 +61,27 @@ impl Doubts {
         waiting.for_each(|(_, stage)| *stage = Stage::Due);
     }
 
+    /// One was not found out: those that wait for it are not, either. Their commands.
+    pub(super) fn give_up_held(&mut self) -> Vec<CommandId> {
+        if !self.any_moved() {
+            return Vec::new();
+        }
+        let due =
+            self.0.iter_mut().filter(|(doubt, stage)| *stage == Stage::Due && !is_moved(doubt));
+        let held = due.map(|(doubt, stage)| {
+            *stage = Stage::Waits;
+            doubt.of.as_ref().map(|(id, _)| *id)
+        });
+        held.flatten().collect()
+    }
+
+    fn any_moved(&self) -> bool {
+        self.0.iter().any(|(doubt, _)| is_moved(doubt))
+    }
+
     /// One to be found out now. What is below a directory has another name if that was moved: directories come first.
     pub(super) fn next_due(&mut self) -> Option<Doubt> {
-        let is_moved =
-            |doubt: &Doubt| doubt.begun.is_of_directory() && doubt.begun.step.from.is_some();
-        let any_moved = self.0.iter().any(|(doubt, _)| is_moved(doubt));
+        let any_moved = self.any_moved();
         let mut due = self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Due);
         let (doubt, stage) = due.find(|(doubt, _)| !any_moved || is_moved(doubt))?;
         *stage = Stage::Asked;
@@ -85,4 +101,9 @@ impl Doubts {
         *stage = Stage::Asked;
         Some(Before::Ask(Box::new(doubt.clone())))
     }
+}
+
+/// Whether it is about a directory that may have another name now, or none.
+fn is_moved(doubt: &Doubt) -> bool {
+    doubt.begun.is_of_directory() && doubt.begun.step.from.is_some()
 }

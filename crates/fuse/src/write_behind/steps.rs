@@ -387,6 +387,9 @@ impl WriteBehind {
                 state.tree.answer_lost(*id, error);
             }
             state.doubts.keep(doubt);
+            for id in state.doubts.give_up_held() {
+                state.tree.answer_lost(id, error);
+            }
         })
     }
 

@@ -65,10 +65,7 @@ impl Tree {
         if self.doubted.is_empty() {
             return None;
         }
-        let above = |node: &NodeId| {
-            let places = &self.nodes.get(node)?.places;
-            Some(places.home().chain(places.wanted()).next()?.parent())
-        };
+        let above = |node: &NodeId| Some(self.nodes.get(node)?.places.home().next()?.parent());
         std::iter::successors(Some(directory), above)
             .take_while(|&node| node != NodeId::ROOT)
             .find(|&node| self.is_doubted(node))
