@@ -115,9 +115,8 @@ impl Store {
 
     /// Makes the bucket anew, with what is in a directory.
     pub fn fill(&self, from: &Path) -> Result<()> {
-        // There is none the first time. Directories are objects to s3fs and Weir, and stay if rclone is not told so.
-        let purge = ["purge", "--s3-directory-markers", &place()];
-        let _ = rclone(self.port).args(purge).output();
+        // There is none the first time.
+        let _ = rclone(self.port).args(["purge", &place()]).output();
         run(rclone(self.port).args(["mkdir", &place()]))?;
         run(rclone(self.port).arg("copy").arg(from).arg(place())).map(drop)
     }
