@@ -4,7 +4,8 @@
 //!
 //! Owns the descriptions by which files were written since they were synced with home. Does not own those files, which may be closed.
 //!
-//! Lock order: `turn`, then `state`. Home is asked under `turn` alone, so that who waits for it knows what the former has found.
+//! Lock order: `turn`, then `state`. Files are synced with `turn` held and `state` not: a thread that waited for `turn` then sees in
+//! `state` what the thread before it found.
 
 use std::collections::HashMap;
 use std::io;

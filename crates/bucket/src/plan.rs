@@ -29,7 +29,7 @@ pub struct Limits {
     pub parts_max: usize,
     /// A clean range shorter than this is fetched and uploaded with its neighbours.
     pub gap_min: u64,
-    /// A composed part that is long enough ends when it has so many segments.
+    /// A composed part gets no further segment when it has more than this and has at least `part_min` bytes.
     pub layers_max: usize,
 }
 

@@ -13,7 +13,7 @@ use crate::write_behind::log::{NamesLog, Unlogged};
 use crate::write_behind::moves::Begun;
 use crate::write_behind::state::{RETRY, State, WriteBehind};
 
-/// A step that was not begun again for so long is not wanted any more.
+/// A refused step that no command has repeated for this long ends as not done.
 const UNWANTED: Duration = Duration::from_secs(6 * RETRY.as_secs());
 
 /// Whether a step may stay begun that home answered with this error.

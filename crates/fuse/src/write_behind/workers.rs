@@ -239,7 +239,7 @@ impl WriteBehind {
         })
     }
 
-    /// Something became of a command: who waits for it is told.
+    /// Tells the tree how a command ended, or that its answer was lost, and answers the requests that waited for it.
     pub(super) fn tell<T>(&self, tell: impl FnOnce(&mut State) -> T) -> T {
         let (ready, told) = {
             let mut state = self.lock();

@@ -1,9 +1,9 @@
 //! Commands whose answer was lost: home may have done them.
 //!
-//! Such a command stays under way, so that nothing else is planned for its names and nodes, and what programs do to them
-//! meanwhile waits. What waits for home is told the error. When home is tried again ([`Tree::retry`]), whoever
-//! executes commands looks whether it was done; then it ends ([`Tree::ended`], [`Tree::was_not_done`]), or
-//! is in doubt once more.
+//! Such a command stays under way, so that no other command is planned for its names and nodes; what programs change there
+//! meanwhile goes home after it. Syncs that wait for it fail with the error. After [`Tree::retry`] the caller looks at
+//! home and ends the command ([`Tree::ended`] if it was done, [`Tree::was_not_done`] if not), or, if home does not answer,
+//! says once more that its answer is lost.
 
 use crate::identity::NodeId;
 use crate::tree::command::{Command, HomeError};
