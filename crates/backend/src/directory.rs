@@ -33,7 +33,7 @@ use crate::latency_estimate::{FAST_READ, FAST_SYNC, LatencyEstimate};
 use crate::reservations::Reservations;
 use crate::ring::Ring;
 use crate::transfer::{Next, Payload, Started, Transfer};
-use crate::unsynced::Unsynced;
+use crate::unsynced::{Begun, Lost, Unsynced};
 
 /// Workers beside a ring: some for writes that the kernel throttles, some for the rest.
 const WORKERS_BESIDE_RING: usize = 4;
@@ -105,6 +105,8 @@ enum Job {
     Move(Transfer),
     /// Restore the file's times, which a sync is to make durable, and sync what was written by other descriptors; then sync.
     PrepareSync(Transfer),
+    /// Wait for others that sync the file, which its own sync has done.
+    FindOut(Transfer),
     /// Sync by a new descriptor: the former failed.
     RenewSync(Transfer, io::Error),
     /// Sync some files of many.
@@ -234,8 +236,9 @@ impl Directory {
             }
             match Transfer::start(command, file) {
                 Started::Done(io, completion) => done.push((io, completion)),
-                Started::Transfer(transfer) => {
+                Started::Transfer(mut transfer) => {
                     self.shared.under_way.begin();
+                    self.shared.begin_sync(&mut transfer);
                     if transfer.is_direct() {
                         self.shared.direct.store(true, Ordering::Relaxed);
                     }
@@ -259,10 +262,10 @@ impl Directory {
         }
     }
 
-    /// The engine knows that home has lost something of these files.
-    pub fn are_told(&self, lost: &[FileId]) {
+    /// The engine knows that home has lost something of these files, which are some of those that were lost.
+    pub fn are_told(&self, lost: &Lost, files: &[FileId]) {
         if let Some(unsynced) = &self.shared.unsynced {
-            unsynced.are_told(lost);
+            unsynced.are_told(lost, files);
         }
     }
 
@@ -369,6 +372,7 @@ impl Shared {
 
     /// Gives a transfer's next bytes to the ring or to a worker. Says whether the ring has something to submit.
     fn move_bytes(&self, transfer: Transfer) -> bool {
+        self.note_write(&transfer);
         if transfer.wants_times_restored() || self.has_others(&transfer) {
             self.workers.push(Job::PrepareSync(transfer));
             return false;
@@ -421,6 +425,7 @@ impl Shared {
             Payload::Write { .. } => None,
             Payload::Sync { .. } => Some(&self.syncs),
         };
+        self.note_write(&transfer);
         let started = Instant::now();
         let result = match self.sync_others(&transfer) {
             Ok(()) => transfer.call(true),
@@ -460,10 +465,19 @@ impl Shared {
         result: io::Result<usize>,
         done: &mut Vec<(IoId, Completion)>,
     ) -> bool {
-        let (transfer, result) = match self.look_again(transfer, result) {
-            Some(known) => known,
-            None => return false,
-        };
+        match self.look_again(transfer, result) {
+            Some((transfer, result)) => self.ended(transfer, result, done),
+            None => false,
+        }
+    }
+
+    /// As [`Shared::moved`], of a result that is known.
+    fn ended(
+        &self,
+        transfer: Transfer,
+        result: io::Result<usize>,
+        done: &mut Vec<(IoId, Completion)>,
+    ) -> bool {
         self.note_unsynced(&transfer, &result);
         let admitted_as = transfer.write_mode().map(|mode| (Arc::clone(transfer.file()), mode));
         let next = transfer.advance(result);
@@ -485,27 +499,38 @@ impl Shared {
         submit
     }
 
+    /// What was written and not synced, if that is of interest to a transfer.
+    fn unsynced_of(&self, transfer: &Transfer) -> Option<(&Arc<Unsynced>, Begun)> {
+        self.unsynced.as_ref().zip(transfer.begun)
+    }
+
+    fn begin_sync(&self, transfer: &mut Transfer) {
+        if let Some(all) = self.unsynced.as_ref().filter(|_| transfer.is_sync()) {
+            transfer.begun = Some(all.begin(transfer.id(), transfer.descriptor()));
+        }
+    }
+
     /// Whether a sync has to sync more than its own descriptor.
     fn has_others(&self, transfer: &Transfer) -> bool {
-        let unsynced = self.unsynced.as_ref().filter(|_| transfer.is_sync());
-        unsynced.is_some_and(|all| all.has_others(transfer.id(), transfer.descriptor()))
+        let unsynced = self.unsynced_of(transfer);
+        unsynced.is_some_and(|(all, _)| all.has_others(transfer.id(), transfer.descriptor()))
     }
 
     /// The result of a sync, if that is known. A worker finds it out where others sync the file, too, or have found that home does not
-    /// have all of it; and where the descriptor failed by which nothing was written: that has nothing to fail with but itself.
+    /// have all of it; and where the descriptor failed by which nothing was written.
     fn look_again(
         &self,
         transfer: Transfer,
         result: io::Result<usize>,
     ) -> Option<(Transfer, io::Result<usize>)> {
-        let Some(all) = self.unsynced.as_ref().filter(|_| transfer.is_sync()) else {
+        let Some((all, begun)) = self.unsynced_of(&transfer) else {
             return Some((transfer, result));
         };
         match result {
-            Ok(_) if all.has_news(transfer.id()) => self.workers.push(Job::PrepareSync(transfer)),
+            Ok(_) if all.has_news(transfer.id()) => self.workers.push(Job::FindOut(transfer)),
             Err(error)
                 if transfer.can_be_renewed()
-                    && !all.is_kept(transfer.id(), transfer.descriptor()) =>
+                    && all.is_unused(&begun, transfer.id(), transfer.descriptor()) =>
             {
                 self.workers.push(Job::RenewSync(transfer, error));
             }
@@ -515,26 +540,38 @@ impl Shared {
     }
 
     fn sync_others(&self, transfer: &Transfer) -> io::Result<()> {
-        match self.unsynced.as_ref().filter(|_| transfer.is_sync()) {
-            Some(all) => all.sync_others(transfer.id(), transfer.descriptor()),
+        match self.unsynced_of(transfer) {
+            Some((all, begun)) => all.sync_others(transfer.id(), transfer.descriptor(), &begun),
             None => Ok(()),
+        }
+    }
+
+    /// Waits for others that sync the file.
+    fn find_out(&self, transfer: &mut Transfer) -> io::Result<usize> {
+        let Some((all, begun)) = self.unsynced_of(transfer) else { return Ok(0) };
+        let found = all.find(transfer.id(), &begun);
+        if found.is_err() {
+            transfer.has_failed();
+        }
+        found.map(|()| 0)
+    }
+
+    /// Notes what is written, or was.
+    fn note_write(&self, transfer: &Transfer) {
+        let Some(all) = self.unsynced.as_ref().filter(|_| transfer.is_write()) else { return };
+        if all.written(transfer.id(), transfer.descriptor()) {
+            self.workers.push(Job::SyncSome(Arc::clone(all)));
         }
     }
 
     /// Notes what was written, and what a sync has told.
     fn note_unsynced(&self, transfer: &Transfer, result: &io::Result<usize>) {
         let Some(all) = &self.unsynced else { return };
-        match (transfer.payload(), result) {
-            (Payload::Write { .. }, Ok(_)) => {
-                let are_many = all.written(transfer.id(), transfer.descriptor());
-                if are_many {
-                    self.workers.push(Job::SyncSome(Arc::clone(all)));
-                }
-            }
-            (Payload::Sync { .. }, Err(error)) => {
-                all.was_told(transfer.id(), transfer.descriptor(), error);
-            }
-            _ => {}
+        self.note_write(transfer);
+        if let Err(error) = result
+            && transfer.is_sync()
+        {
+            all.was_told(transfer.id(), transfer.descriptor(), error);
         }
     }
 
@@ -600,6 +637,10 @@ impl Shared {
                         }
                         (Ok(()), None) => self.call(transfer, &mut done),
                     }
+                }
+                Job::FindOut(mut transfer) => {
+                    let found = self.find_out(&mut transfer);
+                    self.ended(transfer, found, &mut done)
                 }
                 Job::RenewSync(mut transfer, error) => match transfer.renew(&error) {
                     true => self.move_bytes(transfer),

@@ -376,6 +376,8 @@ impl HomeFile {
             || (status.stx_blocks.saturating_mul(512) >= size
                 && descriptor.is_some_and(|data| has_no_hole(&data, size)));
         let write_unit = match unit {
+            // Without a writeback cache in the kernel its server is sent the bytes that are written.
+            _ if self.is_on_fuse() => 1,
             Unit::Direct(bytes) => bytes,
             // For a smaller write the page cache itself reads the surrounding bytes, during the destage.
             Unit::Buffered | Unit::Unknown => PAGE_BYTES as u32,

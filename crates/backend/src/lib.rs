@@ -83,6 +83,6 @@ pub use reservations::give_back_reserved;
 pub use ring::try_ring;
 pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};
-pub use unsynced::Unsynced;
+pub use unsynced::{Lost, Unsynced};
 pub use void::without_void;
 pub use whole::{SyncFailed, WholeSync};

@@ -16,6 +16,7 @@ use crate::busy_poll;
 use crate::error::error_kind;
 use crate::exclusion::Mode;
 use crate::home_file::{Access, Channel, HomeFile, size_at_home};
+use crate::unsynced::Begun;
 
 /// A write with an unaligned end and less than this between its ends goes through the page cache
 /// as a whole: a second trip costs more than the copy.
@@ -43,6 +44,8 @@ pub(crate) struct Transfer {
     channel: Channel,
     /// Transient failures since the last progress.
     transient: u8,
+    /// Of a sync of a home that needs it ([`crate::Unsynced`]).
+    pub(crate) begun: Option<Begun>,
 }
 
 /// The data of a transfer.
@@ -120,6 +123,7 @@ impl Transfer {
                     stages: SmallVec::new(),
                     channel,
                     transient: 0,
+                    begun: None,
                 };
                 transfer.plan();
                 Started::Transfer(transfer)
@@ -366,6 +370,11 @@ impl Transfer {
         matches!(self.payload, Payload::Sync { .. })
     }
 
+    /// Whether it writes.
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.payload, Payload::Write { .. })
+    }
+
     /// Whether no byte was moved yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.position() == self.offset && self.transient == 0
@@ -446,7 +455,7 @@ fn parts_len(parts: &[Part]) -> u64 {
 
 /// Whether the call should be repeated. ECANCELED is the ring's result if the thread that submitted a request
 /// has ended.
-fn is_transient(error: &io::Error) -> bool {
+pub(crate) fn is_transient(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
 }
 

@@ -4,20 +4,22 @@
 //!
 //! Owns the descriptions by which files were written since they were synced with home. Does not own those files, which may be closed.
 //!
-//! Lock order: `turn`, then `state`. Files are synced with `turn` held and `state` not: a thread that waited for `turn` then sees in
-//! `state` what the thread before it found.
+//! Who syncs takes descriptions out, and numbers that. A sync that finds others at it waits for those that took out before it, of its
+//! own files alone: what was written before it is synced when it ends, by whomever.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::fs::fdatasync;
+use rustix::io::Errno;
 use weir_engine::{ErrorKind, FileId};
 
 use crate::error::error_kind;
 use crate::home_names::is_fuse;
+use crate::transfer::is_transient;
 
 /// More descriptions than these are not kept: some are synced before. OpenSSH's server has some 1,000 files open at most.
 const KEPT_MAX: usize = 192;
@@ -32,8 +34,8 @@ type Written = (FileId, Vec<Arc<OwnedFd>>);
 #[derive(Debug, Default)]
 pub struct Unsynced {
     state: Mutex<State>,
-    /// Held while descriptions that were taken out are synced.
-    turn: Mutex<()>,
+    /// Somebody has synced a file.
+    synced: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -41,25 +43,38 @@ struct State {
     files: HashMap<FileId, Vec<Arc<OwnedFd>>>,
     /// Descriptions in `files`.
     kept: usize,
+    /// How often some were taken out.
+    taken: u64,
+    /// By the number of that: the files that are not synced yet.
+    under_way: BTreeMap<u64, HashSet<FileId>>,
     /// Files of which home did not have what it had said: the number of the last such loss, and why.
     losses: HashMap<FileId, (u64, ErrorKind)>,
     /// How many losses there were.
     lost: u64,
-    /// Those of them that no sync of the file has failed with, and that the engine does not know.
-    unheard: HashMap<FileId, ErrorKind>,
-    /// Losses that no sync of home has been told of begin here.
-    untold: u64,
+    /// The last one of each file of which the engine does not know, and that no sync of the file has failed with.
+    unheard: HashMap<FileId, u64>,
+    /// Losses after this one were told to no sync of home.
+    told: u64,
     /// A worker is to sync some, or does.
     is_crowded: bool,
-    /// Descriptions are out.
-    is_syncing: bool,
 }
 
-/// A sync of home failed for these files, with the first one's error.
+/// A sync of home failed for these files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
-    pub(crate) files: Vec<FileId>,
-    pub(crate) kind: ErrorKind,
+pub struct Lost {
+    /// Home has not all of their data that was written since they were synced.
+    pub files: Vec<FileId>,
+    /// The number of the last loss.
+    pub(crate) last: u64,
+}
+
+/// What is known when a sync of a file begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    lost: u64,
+    taken: u64,
+    /// Nothing was written by its description.
+    is_unused: bool,
 }
 
 impl Unsynced {
@@ -68,7 +83,8 @@ impl Unsynced {
         is_fuse(source).then(Arc::default)
     }
 
-    /// A file was written by a description. Says whether [`Unsynced::sync_some`] is to be called.
+    /// A file is written by a description. To be called before, since another sync may be told what becomes of the write; and after, since
+    /// it may have been synced between. Says whether [`Unsynced::sync_some`] is to be called.
     pub(crate) fn written(&self, file: FileId, by: &Arc<OwnedFd>) -> bool {
         let mut state = self.lock();
         let state = &mut *state;
@@ -82,6 +98,19 @@ impl Unsynced {
         is_crowded
     }
 
+    /// A sync of a file by a description begins.
+    pub(crate) fn begin(&self, file: FileId, by: &Arc<OwnedFd>) -> Begun {
+        let state = self.lock();
+        let is_unused = !state.is_kept(file, by) && !state.is_out(file, u64::MAX);
+        Begun { lost: state.lost, taken: state.taken, is_unused }
+    }
+
+    /// Whether nothing was written by the description of a sync, which therefore has nothing to fail with but itself.
+    pub(crate) fn is_unused(&self, begun: &Begun, file: FileId, by: &Arc<OwnedFd>) -> bool {
+        let state = self.lock();
+        begun.is_unused && begun.taken == state.taken && !state.is_kept(file, by)
+    }
+
     /// A sync of a file by a description failed: the file is told what home did not have.
     pub(crate) fn was_told(&self, file: FileId, by: &Arc<OwnedFd>, error: &io::Error) {
         let mut state = self.lock();
@@ -89,51 +118,66 @@ impl Unsynced {
         state.loses(file, error_kind(error));
     }
 
-    /// Whether a file was written by a description since it was synced with home.
-    pub(crate) fn is_kept(&self, file: FileId, by: &Arc<OwnedFd>) -> bool {
-        let state = self.lock();
-        let mut kept = state.files.get(&file).into_iter().flatten();
-        state.has_news(file) || kept.any(|known| Arc::ptr_eq(known, by))
-    }
-
-    /// Whether others sync files, or have found a loss of this one of which it does not know.
-    pub(crate) fn has_news(&self, file: FileId) -> bool {
-        self.lock().has_news(file)
-    }
-
-    /// The engine knows of these losses.
-    pub(crate) fn are_told(&self, lost: &[FileId]) {
+    /// The engine knows of these losses of some of the files.
+    pub fn are_told(&self, lost: &Lost, files: &[FileId]) {
         let mut state = self.lock();
-        for file in lost {
-            state.unheard.remove(file);
+        for file in files {
+            if state.unheard.get(file).is_some_and(|&number| number <= lost.last) {
+                state.unheard.remove(file);
+            }
         }
     }
 
-    /// Whether more is to be synced for a file than the description `by`.
+    /// Whether more is to be synced for a file than the description `by`, or to be asked of others.
     pub(crate) fn has_others(&self, file: FileId, by: &Arc<OwnedFd>) -> bool {
         let state = self.lock();
         let mut others = state.files.get(&file).into_iter().flatten();
         state.has_news(file) || others.any(|other| !Arc::ptr_eq(other, by))
     }
 
+    /// Whether others sync a file, or have found a loss of it of which it does not know.
+    pub(crate) fn has_news(&self, file: FileId) -> bool {
+        self.lock().has_news(file)
+    }
+
     /// Syncs a file by all descriptions by which it was written but `by`.
     ///
     /// # Errors
-    /// Those of fdatasync(2): of what was written since the file was synced some is not at home.
-    pub(crate) fn sync_others(&self, file: FileId, by: &Arc<OwnedFd>) -> io::Result<()> {
-        let before = self.lock().lost;
-        let _turn = self.turn();
-        let others = self.lock().take(file, |known| !Arc::ptr_eq(known, by));
-        let synced = sync_all(&others);
+    /// Those of fdatasync(2), but none that goes away by trying again: of what was written since the file was synced some is not at home.
+    pub(crate) fn sync_others(
+        &self,
+        file: FileId,
+        by: &Arc<OwnedFd>,
+        begun: &Begun,
+    ) -> io::Result<()> {
+        let (number, others) = self.lock().take_out(file, |known| !Arc::ptr_eq(known, by));
+        let mut failed = Ok(());
+        if !others.is_empty() {
+            failed = sync_all(&others);
+            self.came_back(number, file, failed.as_ref().err(), true);
+        }
+        let found = self.find(file, begun);
+        match failed {
+            Err(error) if !is_transient(&error) => Err(error),
+            _ => found,
+        }
+    }
+
+    /// Waits until others have synced a file what they took out of it.
+    ///
+    /// # Errors
+    /// EIO: since the sync began, or before without a sync of the file having failed with it, home was found to lack something.
+    pub(crate) fn find(&self, file: FileId, begun: &Begun) -> io::Result<()> {
         let mut state = self.lock();
-        if let Err(error) = &synced {
-            state.loses(file, error_kind(error));
+        let before = state.taken;
+        while state.is_out(file, before) {
+            state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         // Whom it was told to first may not have been a sync of this file.
         let was_unheard = state.unheard.remove(&file).is_some();
-        let is_lost = state.losses.get(&file).is_some_and(|&(number, _)| number > before);
+        let is_lost = state.losses.get(&file).is_some_and(|&(number, _)| number > begun.lost);
         match was_unheard || is_lost {
-            true => synced.and(Err(rustix::io::Errno::IO.into())),
+            true => Err(Errno::IO.into()),
             false => Ok(()),
         }
     }
@@ -141,24 +185,27 @@ impl Unsynced {
     /// Syncs all that was written.
     ///
     /// # Errors
-    /// The files of which home does not have all that was written since it was synced.
-    pub(crate) fn sync(&self) -> Result<(), Lost> {
-        let asked = self.lock().lost;
-        let _turn = self.turn();
-        let (files, before) = {
+    /// The files of which home does not have all that was written since it was synced, with the first one's error.
+    pub(crate) fn sync(&self) -> Result<(), (Lost, ErrorKind)> {
+        let (files, number, before) = {
             let mut state = self.lock();
-            (state.kept, state.is_syncing) = (0, true);
-            (std::mem::take(&mut state.files), asked.min(state.untold))
+            state.kept = 0;
+            let files: Vec<Written> = std::mem::take(&mut state.files).into_iter().collect();
+            let number = state.goes_out(files.iter().map(|(file, _)| *file));
+            (files, number, state.told)
         };
-        let lost = lost_of(&files.into_iter().collect::<Vec<_>>());
+        self.sync_out(number, &files);
         let mut state = self.lock();
-        state.note(lost);
+        while state.under_way.first_key_value().is_some_and(|(&first, _)| first <= number) {
+            state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
         let found = state.lost_since(before);
-        state.untold = state.lost;
+        state.told = state.lost;
         match found.first() {
             None => Ok(()),
             Some(&(_, kind)) => {
-                Err(Lost { files: found.into_iter().map(|(file, _)| file).collect(), kind })
+                let files = found.into_iter().map(|(file, _)| file).collect();
+                Err((Lost { files, last: state.lost }, kind))
             }
         }
     }
@@ -166,40 +213,70 @@ impl Unsynced {
     /// Syncs some, until few enough are kept. What is lost is told to the next sync of home.
     pub(crate) fn sync_some(&self) {
         loop {
-            let _turn = self.turn();
-            let some: Vec<Written> = {
+            let (number, some) = {
                 let mut state = self.lock();
                 if state.kept <= KEPT_MAX / 2 {
                     state.is_crowded = false;
                     return;
                 }
                 let files: Vec<FileId> = state.files.keys().copied().take(AT_ONCE).collect();
-                state.is_syncing = true;
-                files.into_iter().map(|file| (file, state.take(file, |_| true))).collect()
+                let number = state.goes_out(files.iter().copied());
+                let some = files.into_iter().map(|file| (file, state.take(file, |_| true)));
+                (number, some.collect::<Vec<_>>())
             };
-            let lost = lost_of(&some);
-            self.lock().note(lost);
+            self.sync_out(number, &some);
         }
     }
 
     /// Home is to lose a name of a file: a description of it would keep the file there (libfuse(3) renames it), so it is synced and
     /// let go. What is lost is told to the next sync of home.
     pub fn leave_name(&self, file: FileId) {
-        if !self.lock().files.contains_key(&file) {
-            return;
+        let (number, written) = self.lock().take_out(file, |_| true);
+        if !written.is_empty() {
+            self.sync_out(number, &[(file, written)]);
         }
-        let _turn = self.turn();
-        let written = {
-            let mut state = self.lock();
-            state.is_syncing = true;
-            state.take(file, |_| true)
-        };
-        let lost = lost_of(&[(file, written)]);
-        self.lock().note(lost);
+        let mut state = self.lock();
+        while state.is_out(file, number) {
+            state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Syncs what was taken out under this number.
+    fn sync_out(&self, number: u64, files: &[Written]) {
+        let of_share = |files: &[Written]| {
+            for (file, by) in files {
+                let synced = sync_all(by);
+                self.came_back(number, *file, synced.as_ref().err(), false);
+            }
+        };
+        if files.len() < 2 {
+            return of_share(files);
+        }
+        thread::scope(|scope| {
+            for files in files.chunks(files.len().div_ceil(AT_ONCE)) {
+                scope.spawn(move || of_share(files));
+            }
+        });
+    }
+
+    /// A file that was taken out is synced, unless that failed; whether the file's own sync was told that.
+    fn came_back(&self, number: u64, file: FileId, failed: Option<&io::Error>, is_told: bool) {
+        let mut state = self.lock();
+        if let Some(error) = failed {
+            state.loses(file, error_kind(error));
+            if !is_told {
+                let lost = state.lost;
+                state.unheard.insert(file, lost);
+            }
+        }
+        if let Some(files) = state.under_way.get_mut(&number) {
+            files.remove(&file);
+            if files.is_empty() {
+                state.under_way.remove(&number);
+            }
+        }
+        drop(state);
+        self.synced.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -219,23 +296,42 @@ impl State {
         taken
     }
 
+    /// As [`State::take`], to be synced; the number of that.
+    fn take_out(
+        &mut self,
+        file: FileId,
+        which: impl Fn(&Arc<OwnedFd>) -> bool,
+    ) -> (u64, Vec<Arc<OwnedFd>>) {
+        let taken = self.take(file, which);
+        (self.goes_out((!taken.is_empty()).then_some(file)), taken)
+    }
+
+    /// Numbers that descriptions of files are taken out.
+    fn goes_out(&mut self, files: impl IntoIterator<Item = FileId>) -> u64 {
+        let files: HashSet<FileId> = files.into_iter().collect();
+        if !files.is_empty() {
+            self.taken += 1;
+            self.under_way.insert(self.taken, files);
+        }
+        self.taken
+    }
+
+    /// Whether a file was taken out and is not synced, up to this number.
+    fn is_out(&self, file: FileId, upto: u64) -> bool {
+        self.under_way.range(..=upto).any(|(_, files)| files.contains(&file))
+    }
+
+    fn is_kept(&self, file: FileId, by: &Arc<OwnedFd>) -> bool {
+        self.files.get(&file).into_iter().flatten().any(|known| Arc::ptr_eq(known, by))
+    }
+
     fn has_news(&self, file: FileId) -> bool {
-        self.is_syncing || self.unheard.contains_key(&file)
+        self.is_out(file, u64::MAX) || self.unheard.contains_key(&file)
     }
 
     fn loses(&mut self, file: FileId, kind: ErrorKind) {
         self.lost += 1;
         self.losses.insert(file, (self.lost, kind));
-    }
-
-    /// What was out was synced, but for these.
-    fn note(&mut self, lost: Vec<(FileId, io::Error)>) {
-        self.is_syncing = false;
-        for (file, error) in lost {
-            let kind = error_kind(&error);
-            self.loses(file, kind);
-            self.unheard.insert(file, kind);
-        }
     }
 
     /// The files with losses after the first `before`, in the order of the last ones.
@@ -245,22 +341,6 @@ impl State {
         new.sort_by_key(|(number, ..)| *number);
         new.into_iter().map(|(_, file, kind)| (file, kind)).collect()
     }
-}
-
-/// Those of the files that cannot be synced.
-fn lost_of(files: &[Written]) -> Vec<(FileId, io::Error)> {
-    let of_share = |files: &[Written]| {
-        let lost = |(file, by): &Written| Some((*file, sync_all(by).err()?));
-        files.iter().filter_map(lost).collect::<Vec<_>>()
-    };
-    if files.len() < 2 {
-        return of_share(files);
-    }
-    thread::scope(|scope| {
-        let shares = files.chunks(files.len().div_ceil(AT_ONCE));
-        let running: Vec<_> = shares.map(|files| scope.spawn(move || of_share(files))).collect();
-        running.into_iter().flat_map(|share| share.join().expect("it does not panic")).collect()
-    })
 }
 
 /// By each of them, also after one has failed.
@@ -286,7 +366,12 @@ mod tests {
     }
 
     fn lost(all: &Unsynced) -> Vec<FileId> {
-        all.sync().err().map(|lost| lost.files).unwrap_or_default()
+        all.sync().err().map(|(lost, _)| lost.files).unwrap_or_default()
+    }
+
+    /// A whole sync of a file by `by`, but for `by` itself.
+    fn sync_others(all: &Unsynced, file: FileId, by: &Arc<OwnedFd>) -> io::Result<()> {
+        all.sync_others(file, by, &all.begin(file, by))
     }
 
     #[test]
@@ -297,8 +382,8 @@ mod tests {
         assert!(!all.has_others(ONE, &now));
         all.written(ONE, &unsyncable());
         assert!(all.has_others(ONE, &now));
-        assert!(all.sync_others(ONE, &now).is_err());
-        assert!(!all.has_others(ONE, &now) && all.sync_others(ONE, &now).is_ok());
+        assert!(sync_others(&all, ONE, &now).is_err());
+        assert!(!all.has_others(ONE, &now) && sync_others(&all, ONE, &now).is_ok());
         // The next sync of home does not say that home has it.
         assert_eq!((lost(&all), lost(&all)), (vec![ONE], vec![]));
     }
@@ -309,15 +394,28 @@ mod tests {
         all.written(ONE, &syncable());
         all.written(OTHER, &unsyncable());
         assert_eq!((lost(&all), lost(&all)), (vec![OTHER], vec![]));
-        // So does a sync of that file, unless the engine knows already.
+        // So does a sync of that file, once.
         assert!(all.has_news(OTHER) && !all.has_news(ONE));
-        assert!(all.has_others(OTHER, &syncable()) && all.is_kept(OTHER, &syncable()));
-        assert!(all.sync_others(OTHER, &syncable()).is_err());
-        assert!(all.sync_others(OTHER, &syncable()).is_ok());
+        assert!(all.has_others(OTHER, &syncable()));
+        assert!(sync_others(&all, OTHER, &syncable()).is_err());
+        assert!(sync_others(&all, OTHER, &syncable()).is_ok());
+    }
+
+    #[test]
+    fn a_loss_that_the_engine_knows_is_told_to_no_other_sync_of_the_file() {
+        let all = Unsynced::default();
+        all.written(ONE, &unsyncable());
         all.written(OTHER, &unsyncable());
-        assert_eq!(lost(&all), [OTHER]);
-        all.are_told(&[OTHER]);
-        assert!(all.sync_others(OTHER, &syncable()).is_ok() && !all.has_news(OTHER));
+        let (lost, _) = all.sync().unwrap_err();
+        // It does not hold the one.
+        all.are_told(&lost, &[OTHER]);
+        assert!(all.has_news(ONE) && !all.has_news(OTHER));
+        assert!(sync_others(&all, OTHER, &syncable()).is_ok());
+        // Of what was lost since it does not know.
+        all.written(OTHER, &unsyncable());
+        let _ = all.sync();
+        all.are_told(&lost, &[ONE, OTHER]);
+        assert!(!all.has_news(ONE) && sync_others(&all, OTHER, &syncable()).is_err());
     }
 
     #[test]
@@ -328,20 +426,62 @@ mod tests {
         assert_eq!((lost(&all), lost(&all)), (vec![ONE], vec![]));
         all.written(OTHER, &unsyncable());
         all.leave_name(OTHER);
-        assert!(all.sync_others(OTHER, &by).is_err() && !all.has_others(OTHER, &by));
+        assert!(sync_others(&all, OTHER, &by).is_err() && !all.has_others(OTHER, &by));
         assert_eq!((lost(&all), lost(&all)), (vec![OTHER], vec![]));
     }
 
     #[test]
     fn a_sync_that_began_before_a_loss_is_told_of_it() {
-        let all = Unsynced::default();
-        let before = all.lock().lost;
+        let (all, by) = (Unsynced::default(), syncable());
+        let (before, begun) = (all.lock().lost, all.begin(ONE, &by));
         all.lock().loses(ONE, ErrorKind::Io);
         all.lock().loses(OTHER, ErrorKind::NoSpace);
         assert_eq!(all.lock().lost_since(before).len(), 2);
         assert_eq!(all.lock().lost_since(before + 1), [(OTHER, ErrorKind::NoSpace)]);
+        assert!(all.find(ONE, &begun).is_err() && all.find(ONE, &all.begin(ONE, &by)).is_ok());
         all.lock().loses(ONE, ErrorKind::Io);
         assert_eq!(all.lock().lost_since(before + 2), [(ONE, ErrorKind::Io)]);
+    }
+
+    #[test]
+    fn a_description_that_others_sync_meanwhile_may_have_been_written_by() {
+        let (all, by) = (Unsynced::default(), syncable());
+        let begun = all.begin(ONE, &by);
+        assert!(all.is_unused(&begun, ONE, &by));
+        all.written(ONE, &by);
+        assert!(!all.is_unused(&begun, ONE, &by));
+        // Home may have told this sync what it did not tell the other one.
+        assert_eq!(lost(&all), []);
+        assert!(!all.is_unused(&begun, ONE, &by));
+        let begun = all.begin(ONE, &by);
+        assert!(all.is_unused(&begun, ONE, &by));
+        all.written(ONE, &by);
+        let begun = all.begin(ONE, &by);
+        assert_eq!(lost(&all), []);
+        assert!(!all.is_unused(&begun, ONE, &by));
+    }
+
+    #[test]
+    fn a_sync_waits_for_others_of_its_own_file_alone() {
+        let (all, by) = (Unsynced::default(), syncable());
+        for file in [ONE, OTHER] {
+            all.written(file, &by);
+        }
+        let (number, taken) = all.lock().take_out(OTHER, |_| true);
+        assert_eq!(taken.len(), 1);
+        assert!(sync_others(&all, ONE, &by).is_ok());
+        thread::scope(|scope| {
+            let waiting = [
+                scope.spawn(|| sync_others(&all, OTHER, &by).is_err()),
+                scope.spawn(|| lost(&all) == [OTHER]),
+            ];
+            thread::sleep(std::time::Duration::from_millis(20));
+            assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+            let error = Errno::NOSPC.into();
+            all.came_back(number, OTHER, Some(&error), false);
+            assert!(waiting.into_iter().all(|waiting| waiting.join().unwrap()));
+        });
+        assert!(all.lock().under_way.is_empty() && all.lock().files.is_empty());
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, fsync, openat, syncfs};
-use weir_engine::{ErrorKind, FileId};
+use weir_engine::ErrorKind;
 
 use crate::error::error_kind;
 use crate::home_names::is_fuse;
-use crate::unsynced::Unsynced;
+use crate::unsynced::{Lost, Unsynced};
 
 /// Makes everything durable on the file system of an open directory. syncfs(2) does not reach the server of a FUSE file system; a sync
 /// of the directory does, and where Weir serves a bucket that brings everything below it there.
@@ -32,7 +32,7 @@ pub struct SyncFailed {
     /// Why.
     pub kind: ErrorKind,
     /// Home may have lost data of these files that was written since they were synced, and nothing else. `None`: whatever it had.
-    pub lost: Option<Vec<FileId>>,
+    pub lost: Option<Lost>,
 }
 
 /// Makes a home durable, with what was written to it if syncfs(2) does not reach that.
@@ -46,7 +46,7 @@ pub(crate) fn sync_home(
     let written = unsynced.map_or(Ok(()), Unsynced::sync);
     let synced = sync_file_system(directory);
     synced.map_err(|error| SyncFailed { kind: error_kind(&error.into()), lost: None })?;
-    written.map_err(|lost| SyncFailed { kind: lost.kind, lost: Some(lost.files) })
+    written.map_err(|(lost, kind)| SyncFailed { kind, lost: Some(lost) })
 }
 
 /// A new open file description of a directory.

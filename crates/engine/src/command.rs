@@ -38,7 +38,8 @@ pub struct HomeAttributes {
     /// reservation of space.
     pub dense: bool,
     /// Smallest aligned unit that the back end writes without reading first, bytes: a power of two
-    /// from 512 to 4096. Patches that cover whole units are destaged without a fetch.
+    /// from 512 to 4096, or 1. Patches that cover whole units are destaged without a fetch; of 1 byte,
+    /// if a page has few.
     pub write_unit: u32,
     /// Whether the file can be read at home. If not (the daemon may only write it), patches
     /// are destaged byte-exact and never wait for a fetch.

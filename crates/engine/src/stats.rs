@@ -26,7 +26,7 @@ pub struct Stats {
     pub fetch_commands: u64,
     /// Pages fetched because a program's read, write or sync waited for them.
     pub fetches_waited: u64,
-    /// Patched pages that needed no fetch: they were overwritten whole, destaged by whole write units, truncated or
+    /// Patched pages that needed no fetch: they were overwritten whole, destaged as they were, truncated or
     /// unlinked.
     pub fetches_avoided: u64,
     /// Pages read ahead of sequential readers.

@@ -143,6 +143,7 @@ pub fn mount(
     let lane = Lane::new(&shard, options.lane_users).map_err(MountError::Lane)?;
     let fs = FileSystem::new(shard, lane, &options.source, known, descriptors, reclaimer);
     let fs = Arc::new(fs.map_err(MountError::Source)?);
+    fs.shard.settle_own_home();
     if let Some(behind) = &fs.write_behind {
         let of = Arc::downgrade(&fs);
         let for_log = Weak::clone(&of);

@@ -19,7 +19,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use weir_backend::{Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink, SyncFailed};
+use weir_backend::{
+    Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink, SyncFailed, WholeSync,
+};
 use weir_engine::{
     Command, Completion, Engine, Error, FileId, FramePool, FreezeEnd, IoId, LogCommand, Output,
     ReadData, Reply, Time,
@@ -224,13 +226,32 @@ impl Core {
         }
     }
 
+    /// Syncs home as a whole, by no command on the log, and tells the engine. Blocks.
+    ///
+    /// # Errors
+    /// As [`WholeSync::sync`].
+    pub(crate) fn sync_home(&self, whole: &WholeSync, failures: u64) -> Result<(), SyncFailed> {
+        let changes = self.lock().engine.changes_at_home();
+        whole.sync(failures, |SyncFailed { kind, lost }| {
+            self.event(Thread::Completion, |state, now| {
+                let files = lost.as_ref().map(|lost| &*lost.files);
+                let known = state.engine.home_sync_failed(*kind, files, now);
+                if let Some(lost) = lost {
+                    self.directory.are_told(lost, &known);
+                }
+            });
+        })?;
+        self.lock().engine.home_is_synced(changes);
+        Ok(())
+    }
+
     fn log_ended(&self, io: IoId, result: Result<(), SyncFailed>, work: &mut Work) {
         let mut state = self.lock();
         let now = self.now();
         match result {
             Err(SyncFailed { kind, lost: Some(lost) }) => {
-                state.engine.log_lost(io, kind, &lost, now);
-                self.directory.are_told(&lost);
+                let known = state.engine.log_lost(io, kind, &lost.files, now);
+                self.directory.are_told(&lost, &known);
             }
             result => state.engine.log_completed(io, result.map_err(|failed| failed.kind), now),
         }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use weir_backend::SyncFailed;
@@ -181,17 +182,24 @@ impl Shard {
         });
     }
 
+    /// Syncs a home that nobody else changes on a worker, so that the first sync of a file need not sync it there.
+    pub fn settle_own_home(self: &Arc<Self>) {
+        if !self.home_keeps_unsynced() {
+            return;
+        }
+        let shard = Arc::clone(self);
+        self.core.directory.defer(Box::new(move || {
+            if let Err(error) = shard.settle_home() {
+                tracing::debug!(?error, "home was not synced at the start");
+            }
+        }));
+    }
+
     /// Makes everything durable that home was given (syncfs(2)). Blocks.
     ///
     /// # Errors
     /// Home's.
     pub fn settle_home(&self) -> Result<(), SyncFailed> {
-        let failures = self.whole().failures();
-        self.whole().sync(failures, |failed| {
-            self.core.event(Thread::Completion, |state, now| {
-                state.engine.home_sync_failed(failed.kind, failed.lost.as_deref(), now);
-            });
-            self.core.directory.are_told(failed.lost.as_deref().unwrap_or_default());
-        })
+        self.core.sync_home(self.whole(), self.whole().failures())
     }
 }

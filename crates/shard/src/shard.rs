@@ -698,12 +698,7 @@ impl Shard {
             let core = Arc::clone(&shard.core);
             core.directory.defer(Box::new(move || {
                 shard.restore_all_times();
-                let home = shard.whole.sync(failures, |failed| {
-                    shard.core.event(Thread::Completion, |state, now| {
-                        state.engine.home_sync_failed(failed.kind, failed.lost.as_deref(), now);
-                    });
-                    shard.core.directory.are_told(failed.lost.as_deref().unwrap_or_default());
-                });
+                let home = shard.core.sync_home(&shard.whole, failures);
                 let has_failed = shard.core.lock().engine.log_has_failed();
                 if home.is_ok() && has_failed && !had_failed {
                     // Replay of the failed log would overwrite what this sync brought home. The log also has

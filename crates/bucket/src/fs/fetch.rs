@@ -1,7 +1,7 @@
 //! Bytes of objects: fetched by ranges, ahead where somebody reads in order, and kept in a bounded memory.
 //!
-//! Memory is in units of 128 KiB. A read that continues the one before fetches more at a time, up to 8 MiB, and has
-//! other threads fetch further windows, so that a large object comes over several connections.
+//! Memory is in units of 128 KiB. A read that continues those before it has other threads fetch what follows, four times of what
+//! was read in order and at most 32 MiB, so that a large object comes over several connections.
 //!
 //! Units that are not in memory are looked for in the cache on the disk, if there is one, and what the bucket is asked for is
 //! given to it.
@@ -32,13 +32,44 @@ enum Unit {
     Ready(Arc<str>, Arc<[u8]>, u64),
 }
 
-#[derive(Clone, Copy)]
+/// Somebody who reads.
+#[derive(Clone, Copy, Debug, Default)]
 struct Stream {
+    /// Where this reader began to read in order.
+    start: u64,
     /// Where the next read is expected.
     next: u64,
-    window: u64,
     /// Up to here it is fetched, or being fetched.
     ahead: u64,
+}
+
+impl Stream {
+    /// A read of an object of a size: up to how many bytes from its beginning are fetched for it, at least, and the windows to
+    /// fetch ahead of it, at most `room`. They are bounded by what was read in order, so that little is fetched for nothing.
+    fn follow(&mut self, at: u64, end: u64, size: u64, room: usize) -> (u64, Vec<(u64, u64)>) {
+        // The kernel's own read-ahead arrives a little out of order.
+        let near = (8 * (end - at)).min(WINDOW_FIRST);
+        if at.abs_diff(self.next) > near {
+            *self = Stream { start: at, next: end, ahead: end.next_multiple_of(UNIT) };
+            return (UNIT, Vec::new());
+        }
+        self.next = self.next.max(end);
+        if at == 0 {
+            self.ahead = self.ahead.max(end.next_multiple_of(UNIT)).max(WINDOW_FIRST);
+            return (WINDOW_FIRST, Vec::new());
+        }
+        self.ahead = self.ahead.max(end.next_multiple_of(UNIT));
+        let in_order = self.next - self.start.min(self.next);
+        let window = (2 * in_order).next_multiple_of(UNIT).min(WINDOW_MAX);
+        let until = (self.next + (4 * in_order).min(AHEAD * WINDOW_MAX)).min(size);
+        let mut windows = Vec::new();
+        while self.ahead < until && windows.len() < room {
+            let upto = (self.ahead + window).min(size);
+            windows.push((self.ahead, upto));
+            self.ahead = upto;
+        }
+        (UNIT, windows)
+    }
 }
 
 #[derive(Default)]
@@ -123,26 +154,9 @@ impl Fetched {
     /// Notes where somebody reads; how much is to be fetched at a time. Has windows ahead fetched.
     fn follow(&self, store: &Arc<Metered>, object: &Object, at: u64, end: u64) -> u64 {
         let mut inner = self.lock();
-        let start = Stream { next: 0, window: WINDOW_FIRST, ahead: 0 };
-        let stream = inner.streams.entry(object.id).or_insert(start);
-        // The kernel's own read-ahead arrives a little out of order.
-        if at.abs_diff(stream.next) > WINDOW_FIRST {
-            *stream = Stream { next: end, window: WINDOW_FIRST, ahead: end };
-            return UNIT;
-        }
-        stream.next = stream.next.max(end);
-        stream.ahead = stream.ahead.max(end.next_multiple_of(UNIT)).max(at + stream.window);
-        let window = stream.window;
-        let mut windows = Vec::new();
-        while stream.ahead < object.size && stream.ahead < stream.next + AHEAD * stream.window {
-            if at == 0 || self.shared.threads.load(Relaxed) + windows.len() >= THREADS_MAX {
-                break;
-            }
-            stream.window = (stream.window * 2).min(WINDOW_MAX);
-            let upto = (stream.ahead + stream.window).min(object.size);
-            windows.push((stream.ahead, upto));
-            stream.ahead = upto;
-        }
+        let stream = inner.streams.entry(object.id).or_default();
+        let room = THREADS_MAX.saturating_sub(self.shared.threads.load(Relaxed));
+        let (window, windows) = stream.follow(at, end, object.size, room);
         drop(inner);
         for (from, upto) in windows {
             let (this, store, object) = (self.clone(), store.clone(), object.clone());
@@ -341,6 +355,34 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ahead_of_a_reader_little_is_fetched_that_it_does_not_read() {
+        const SIZE: u64 = 1 << 30;
+        let ahead = |reads: &[(u64, u64)]| {
+            let mut stream = Stream::default();
+            let windows = reads.iter().flat_map(|(at, len)| {
+                let (window, ahead) = stream.follow(*at, at + len, SIZE, THREADS_MAX);
+                let own = len.max(&window).next_multiple_of(UNIT);
+                ahead.into_iter().map(|(from, upto)| upto - from).chain([own])
+            });
+            windows.sum::<u64>()
+        };
+        // The head of a file, and what follows it; or places of which none continues the other.
+        assert_eq!(ahead(&[(0, 4096)]), WINDOW_FIRST);
+        assert!(ahead(&[(0, 4096), (4096, 4096)]) <= WINDOW_FIRST + UNIT);
+        let places: Vec<_> = (1..100).map(|number| (number * (300 << 10), 4096)).collect();
+        assert_eq!(ahead(&places), 99 * UNIT);
+        assert!(ahead(&[(5 << 20, 4096), ((5 << 20) + 4096, 4096)]) <= 4 * UNIT);
+        // Who reads on has soon as much fetched as is ever fetched ahead.
+        let mut stream = Stream::default();
+        for at in (0..8 << 20).step_by(128 << 10) {
+            stream.follow(at, at + UNIT, SIZE, THREADS_MAX);
+        }
+        assert!(stream.ahead - stream.next > 24 << 20, "{stream:?}");
+        stream.follow(512 << 20, (512 << 20) + 1, SIZE, THREADS_MAX);
+        assert_eq!(stream.follow((512 << 20) + 1, (512 << 20) + 2, SIZE, THREADS_MAX).1.len(), 0);
+    }
 
     #[test]
     fn a_request_spans_small_gaps() {

@@ -113,7 +113,8 @@ impl File {
 
     /// Takes the attributes at home of a file that has nothing cached.
     pub(crate) fn set_home(&mut self, home: HomeAttributes) {
-        assert!(home.write_unit.is_power_of_two() && (512..=4096).contains(&home.write_unit));
+        let is_unit = matches!(home.write_unit, 1 | 512 | 1024 | 2048 | 4096);
+        assert!(is_unit, "{}", home.write_unit);
         self.set_size(home.size);
         self.home_size = home.size;
         self.write_unit = home.write_unit as usize;

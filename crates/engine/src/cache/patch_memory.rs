@@ -9,6 +9,9 @@ use crate::place::{FileIx, PageIx};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
+/// More runs than these are not written byte by byte: each is a request, and a fetch and a write of the page are two.
+const BYTE_RUNS_MAX: usize = 4;
+
 impl Cache {
     /// The most patch memory that a patch of `len` bytes takes on a page without a frame.
     pub(crate) fn page_growth(&self, ix: PageIx, len: usize) -> usize {
@@ -49,10 +52,12 @@ impl Cache {
             && page.patches.is_empty()
     }
 
+    /// Whether a page's patches can be written home without a fetch.
     pub(crate) fn patches_go_home_as_they_are(&self, ix: PageIx) -> bool {
         let page = &self.pages[ix];
         let file = &self.files[page.file];
         let file_end = file.size().saturating_sub(page.number * PAGE).min(PAGE) as usize;
-        !file.readable || page.patches.covers_units(file.write_unit, file_end)
+        let are_few = file.write_unit > 1 || page.patches.iter().count() <= BYTE_RUNS_MAX;
+        !file.readable || are_few && page.patches.covers_units(file.write_unit, file_end)
     }
 }

@@ -20,8 +20,35 @@ impl Engine {
                 file.readable |= home.readable;
             }
             None => {
-                self.cache.files.add(File::new(file, home));
+                let ix = self.cache.files.add(File::new(file, home));
+                self.cache.files[ix].home.unsynced = !self.is_home_synced();
             }
+        }
+    }
+
+    /// Whether home has all that it has of files that are not attached durably, or the log has it: so it is where nobody else changes
+    /// home, and it was synced after the last change that is not in the log.
+    fn is_home_synced(&self) -> bool {
+        let log = self.journal.as_ref().filter(|log| log.is_usable());
+        self.config.keeps_unsynced && log.is_some_and(|log| log.at_home.is_synced())
+    }
+
+    /// How often home was changed not by way of the log, for [`Engine::home_is_synced`].
+    pub fn changes_at_home(&self) -> u64 {
+        self.journal.as_ref().map_or(0, |log| log.at_home.changes)
+    }
+
+    /// A sync of home as a whole, which was no command on the log, has succeeded. It began when [`Engine::changes_at_home`] was `changes`.
+    pub fn home_is_synced(&mut self, changes: u64) {
+        if let Some(log) = &mut self.journal {
+            log.at_home.synced(changes);
+        }
+    }
+
+    /// Something was changed at home, not by way of the log, of a file that is not attached, or leaves.
+    fn changed_without_log(&mut self) {
+        if let Some(log) = &mut self.journal {
+            log.at_home.changes += 1;
         }
     }
 
@@ -127,8 +154,9 @@ impl Engine {
 
     /// A file got another name or other attributes at home, not by way of the log: its next sync is to make that durable, too.
     pub fn changed_at_home(&mut self, file: FileId) {
-        if let Some(ix) = self.cache.files.find(file) {
-            self.cache.files[ix].home.unsynced = true;
+        match self.cache.files.find(file) {
+            Some(ix) => self.cache.files[ix].home.unsynced = true,
+            None => self.changed_without_log(),
         }
     }
 
@@ -173,6 +201,9 @@ impl Engine {
             return;
         }
         let id = self.cache.files[ix].id;
+        if self.cache.files[ix].home.unsynced {
+            self.changed_without_log();
+        }
         self.drop_pages(ix);
         self.write_back.sweeps.urgent.remove(&ix);
         self.write_back.sweeps.wanted.remove(&ix);
@@ -192,9 +223,7 @@ impl Engine {
 
     /// The file's owner, mode, names or other attributes changed at home: its next sync must make them durable as well.
     pub fn attributes_changed(&mut self, file: FileId) {
-        if let Some(file) = self.cache.files.find(file) {
-            self.cache.files[file].home.unsynced = true;
-        }
+        self.changed_at_home(file);
     }
 }
 

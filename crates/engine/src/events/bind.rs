@@ -544,6 +544,55 @@ mod tests {
     }
 
     #[test]
+    fn the_first_sync_of_a_file_syncs_home_unless_nobody_else_changes_it_and_it_was_synced() {
+        for keeps in [false, true] {
+            let mut bench = Bench::with_log();
+            bench.engine.config.keeps_unsynced = keeps;
+            let syncs = |bench: &mut Bench, file| {
+                bench.attach(file);
+                bench.engine.identify(file, b"this file");
+                bench.write(file, 0, 100);
+                let before = bench.syncs.len();
+                let _ = bench.engine.sync(SYNC, file, Durability::Data, bench.now);
+                bench.settle();
+                assert_eq!(bench.replies.last(), Some(&SYNC));
+                bench.syncs.len() - before
+            };
+            // What was before is not known.
+            assert_eq!(syncs(&mut bench, FileId(1)), 1);
+            let before = bench.engine.changes_at_home();
+            bench.engine.home_is_synced(before);
+            assert_eq!(syncs(&mut bench, FileId(2)), usize::from(!keeps));
+            // The log has what goes home, and who leaves.
+            bench.expire();
+            bench.engine.detach(FileId(2), bench.now);
+            bench.settle();
+            assert_eq!(bench.detached, [FileId(2)]);
+            assert_eq!(syncs(&mut bench, FileId(2)), usize::from(!keeps));
+            // It does not have what is done there, until a sync of home that began after that.
+            bench.engine.changed_at_home(FileId(3));
+            assert_eq!(syncs(&mut bench, FileId(3)), 1);
+            bench.engine.home_is_synced(before);
+            assert_eq!(syncs(&mut bench, FileId(4)), 1);
+            bench.engine.home_is_synced(bench.engine.changes_at_home());
+            assert_eq!(syncs(&mut bench, FileId(5)), usize::from(!keeps));
+            // Nor what went home without it, of a file that has left.
+            bench.attach(FileId(6));
+            bench.write(FileId(6), 0, 100);
+            bench.expire();
+            bench.engine.detach(FileId(6), bench.now);
+            bench.settle();
+            assert_eq!(syncs(&mut bench, FileId(6)), 1);
+            bench.engine.home_is_synced(bench.engine.changes_at_home());
+            bench.attach(FileId(7));
+            bench.engine.pause_log(FileId(7));
+            let _ = bench.engine.sync(SYNC, FileId(7), Durability::Data, bench.now);
+            bench.settle();
+            assert_eq!(bench.syncs.last(), Some(&FileId(7)));
+        }
+    }
+
+    #[test]
     fn nothing_waits_for_files_that_home_refuses() {
         let kind = crate::ErrorKind::Io;
         let (all, again) = (RequestId(3_000_000), RequestId(3_000_001));

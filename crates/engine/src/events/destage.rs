@@ -315,6 +315,54 @@ mod tests {
         }
     }
 
+    /// What one page's patches, each of 10 bytes, take until they are home: ranges that are written, and fetches.
+    fn way_home(write_unit: u32, places: &[u64]) -> (Vec<(u64, u64)>, usize) {
+        let config =
+            Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        let now = Time::from_millis(1);
+        let size = 4 * PAGE_BYTES as u64;
+        engine.attach(FILE, HomeAttributes { size, dense: true, write_unit, readable: true });
+        for (number, &at) in (10..).zip(places) {
+            let _ = engine.write(RequestId(number), FILE, at, &[1; 10], Durability::None, now);
+        }
+        let _ = engine.sync(SYNC, FILE, Durability::Data, now);
+        let (mut written, mut fetches) = (Vec::new(), 0);
+        loop {
+            engine.dispatch();
+            match engine.next_output() {
+                None => break,
+                Some(Output::Command(Command::Write { io, offset, parts, .. })) => {
+                    written.push((offset, parts.iter().map(|part| u64::from(part.len)).sum()));
+                    engine.complete(io, Completion::Written { result: Ok(()) }, now);
+                }
+                Some(Output::Command(Command::Fetch { io, frames, .. })) => {
+                    fetches += 1;
+                    let result = Ok(frames.len() * PAGE_BYTES);
+                    engine.complete(io, Completion::Fetched { frames, result }, now);
+                }
+                Some(Output::Command(Command::Reserve { io, .. })) => {
+                    engine.complete(io, Completion::Reserved { result: Ok(()) }, now);
+                }
+                Some(Output::Command(Command::Sync { io, .. })) => {
+                    engine.complete(io, Completion::Synced { result: Ok(()) }, now);
+                }
+                Some(_) => {}
+            }
+        }
+        assert!(!engine.has_dirty(FILE));
+        (written, fetches)
+    }
+
+    #[test]
+    fn a_home_that_takes_bytes_is_given_few_changes_of_a_page_without_a_fetch() {
+        assert_eq!(way_home(1, &[100, 5000]), (vec![(100, 10), (5000, 10)], 0));
+        assert_eq!(way_home(1, &[1000, 2000, 3000, 4000]).1, 0);
+        // Each would be a request.
+        assert_eq!(way_home(1, &[500, 1000, 2000, 3000, 4000]), (vec![(0, 4096)], 1));
+        assert_eq!(way_home(512, &[100]), (vec![(0, 4096)], 1));
+    }
+
     #[test]
     fn a_sync_is_not_told_of_a_write_that_failed_because_its_file_was_discarded() {
         for len in [PAGE_BYTES, 512] {

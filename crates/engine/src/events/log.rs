@@ -28,9 +28,18 @@ impl Engine {
         self.log_ended(io, result, None, now);
     }
 
-    /// As [`Engine::log_completed`], of a sync of home that failed: it is known which files home has `lost` something of.
-    pub fn log_lost(&mut self, io: IoId, kind: ErrorKind, lost: &[FileId], now: Time) {
+    /// As [`Engine::log_completed`], of a sync of home that failed: it is known which files home has `lost` something of. Says which of
+    /// them are attached.
+    pub fn log_lost(
+        &mut self,
+        io: IoId,
+        kind: ErrorKind,
+        lost: &[FileId],
+        now: Time,
+    ) -> Vec<FileId> {
+        let known = self.files_at_home(Some(lost));
         self.log_ended(io, Err(kind), Some(lost), now);
+        known.into_iter().map(|(_, id)| id).collect()
     }
 
     fn log_ended(
@@ -63,6 +72,9 @@ impl Engine {
             assert_eq!(log.home, Some(io), "a command is completed once");
             log.home = None;
             log.shared.home_synced(result.is_ok());
+            if result.is_ok() {
+                log.at_home.synced(log.at_home.syncing);
+            }
             if let Err(kind) = result {
                 self.cannot_be_freed(kind);
                 self.lose_home(kind, lost);

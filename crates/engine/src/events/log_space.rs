@@ -142,6 +142,7 @@ impl Engine {
             let io = self.device.next_log_io();
             let log = self.journal_mut();
             (log.home, log.names.freed_after) = (Some(io), log.names.last);
+            log.at_home.syncing = log.at_home.changes;
             self.outputs.push_back(Output::Log(LogCommand::SyncHome { io }));
         }
         let held: Vec<FileIx> = self.journal_mut().shared.holders().take(CHECKPOINTS_MAX).collect();

@@ -88,6 +88,7 @@ impl Engine {
     pub fn pause_log(&mut self, file: FileId) {
         if let Some(file) = self.cache.files.find(file) {
             self.cache.files[file].logged.paused = true;
+            self.cache.files[file].home.unsynced = true;
         }
     }
 

@@ -30,24 +30,32 @@ use crate::waiters::freeze_state::FreezeState;
 
 impl Engine {
     /// A sync of SOURCE's whole file system failed (syncfs(2)): what came home since each file's last sync
-    /// may not be durable; of these files alone, if it is known which home has `lost` something of.
-    pub fn home_sync_failed(&mut self, kind: ErrorKind, lost: Option<&[FileId]>, now: Time) {
+    /// may not be durable; of these files alone, if it is known which home has `lost` something of. Says which of them are attached.
+    pub fn home_sync_failed(
+        &mut self,
+        kind: ErrorKind,
+        lost: Option<&[FileId]>,
+        now: Time,
+    ) -> Vec<FileId> {
         self.clock = now;
+        let known = self.files_at_home(lost);
         self.lose_home(kind, lost);
         self.pump(now);
         self.pump_log(now);
+        known.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The files at home, of these if they are given.
+    pub(crate) fn files_at_home(&self, of: Option<&[FileId]>) -> Vec<(FileIx, FileId)> {
+        let at_home = self.cache.files.iter().filter(|(_, file)| !file.unbound);
+        let known = at_home.map(|(ix, file)| (ix, file.id));
+        known.filter(|(_, id)| of.is_none_or(|of| of.contains(id))).collect()
     }
 
     /// A sync of home as a whole failed. Of files that are not at home it covered nothing.
     pub(crate) fn lose_home(&mut self, kind: ErrorKind, lost: Option<&[FileId]>) {
-        let at_home = self.cache.files.iter().filter(|(_, file)| !file.unbound);
-        let files: Vec<FileIx> = at_home.map(|(ix, _)| ix).collect();
-        for file in files {
-            // A sync of home says nothing good of a file that is known: its own does.
-            let id = self.cache.files[file].id;
-            if lost.is_none_or(|lost| lost.contains(&id)) {
-                self.home_lost(file, kind);
-            }
+        for (file, _) in self.files_at_home(lost) {
+            self.home_lost(file, kind);
         }
     }
 

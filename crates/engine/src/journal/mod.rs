@@ -8,6 +8,7 @@
 //! - a command on the log in flight is one of `group`, `superblock` and `home`;
 //! - once a write of the log has failed, nothing is appended any more.
 
+pub(crate) mod at_home;
 pub(crate) mod behind;
 pub(crate) mod logged;
 pub(crate) mod names;
@@ -24,6 +25,7 @@ use crate::cache::file::File;
 use crate::command::IoId;
 use crate::device::cost_model::CostModel;
 use crate::error::ErrorKind;
+use crate::journal::at_home::AtHome;
 use crate::journal::behind::Behind;
 use crate::journal::logged::Logged;
 use crate::journal::names::Names;
@@ -52,6 +54,8 @@ pub(crate) struct FileJournal {
     pub(crate) group: Option<IoId>,
     pub(crate) superblock: Option<IoId>,
     pub(crate) home: Option<IoId>,
+    /// What the log does not know of home.
+    pub(crate) at_home: AtHome,
     /// Blocks of the group in flight, and when it was sent.
     pub(crate) group_sent: (usize, Time),
     /// Since when something is not logged that is to be; `None` if nothing is, or if not everything is to be logged.
@@ -102,6 +106,7 @@ impl FileJournal {
             group: None,
             superblock: None,
             home: None,
+            at_home: AtHome::default(),
             group_sent: (0, Time::ZERO),
             unlogged_since: None,
             cost: CostModel::new(1, 1),

@@ -77,11 +77,12 @@ impl Arguments {
         let mut keeper = Keeper::begin(SUITE, form.name, DEVICE, &weir, left_out, json)?;
         let run = Run::begin(&self.own.dir, FILES_BYTES)?;
         let scratch = run.directory("scratch")?;
-        let store = Store::start(&run, kind)?;
+        let mut store = Store::start(&run, kind)?;
         println!("the store is {kind}, with a round trip of {} ms", 2 * DELAY.as_millis());
         println!("{}", table::head(&sides));
         for cell in plan::cells(form, &self.only, &scratch, &mut keeper.results.passed_over)? {
-            let case = measure(&run, &store, &sides, &cell, form, &weir)?;
+            let left_out = &mut keeper.results.passed_over;
+            let case = measure(&run, &mut store, &sides, &cell, form, &weir, left_out)?;
             println!("  {}", table::line(&case));
             keeper.add(case)?;
         }
@@ -90,27 +91,43 @@ impl Arguments {
     }
 }
 
-/// All rounds of a case.
+/// All rounds of a case, without those peers that it fails through.
 fn measure(
     run: &Run,
-    store: &Store,
+    store: &mut Store,
     sides: &[Side],
     cell: &Cell,
     form: Form,
     weir: &Path,
+    left_out: &mut Vec<String>,
 ) -> Result<Case> {
     let prepared = run.directory(&format!("prepared-{}", cell.name))?;
     cell.job.prepare(&prepared)?;
+    let found = run.directory(&format!("found-{}", cell.name))?;
     let mut case = Case::new(cell.name, cell.figure, sides.iter().map(|side| side.name()));
     case.files = cell.files;
+    let mut failed = Vec::new();
     for round in 0..form.rounds {
         for side in turn(round, sides.len()) {
-            let turn = one_turn(run, store, sides[side], cell, &prepared, weir)?;
+            if failed.contains(&side) {
+                continue;
+            }
+            let turn = match one_turn(run, store, sides[side], cell, (&prepared, &found), weir) {
+                Ok(turn) => turn,
+                Err(error) if sides[side] == Side::Weir => return Err(error),
+                Err(error) => {
+                    left_out.push(format!("{} through {}: {error}", cell.name, sides[side].name()));
+                    case.sides[side].rounds.clear();
+                    failed.push(side);
+                    continue;
+                }
+            };
             let round = case.note(side, &turn.outcome, cell.class, turn.after_seconds)?;
             round.moved_bytes = Some(turn.moved_bytes);
             round.requests = Some(turn.requests);
         }
     }
+    remove(&found)?;
     remove(&prepared)?;
     Ok(case)
 }
@@ -126,17 +143,16 @@ struct Turn {
 
 fn one_turn(
     run: &Run,
-    store: &Store,
+    store: &mut Store,
     side: Side,
     cell: &Cell,
-    prepared: &Path,
+    (prepared, found): (&Path, &Path),
     weir: &Path,
 ) -> Result<Turn> {
-    let found = run.directory("found")?;
     store.fill(prepared)?;
     drop_machine_caches();
     let network = Network::start(store.port(), DELAY)?;
-    let mounted = Mounted::start(run, side, weir, network.port())?;
+    let mounted = Mounted::start(run, cell.name, side, weir, network.port())?;
     let before = network.counts();
     let outcome = cell.job.run(mounted.path())?;
     let end = Instant::now();
@@ -145,15 +161,14 @@ fn one_turn(
     let counts = network.counts();
     mounted.unmount()?;
     drop(network);
-    clear(&found)?;
-    store.fetch(&found)?;
-    cell.job.verify(&found, &outcome).map_err(|error| match error {
+    clear(found)?;
+    store.fetch(found)?;
+    cell.job.verify(found, &outcome).map_err(|error| match error {
         Error::Different(what) => {
             Error::Different(format!("{} through {}: {what}", cell.name, side.name()))
         }
         other => other,
     })?;
-    remove(&found)?;
     Ok(Turn {
         outcome,
         after_seconds,

@@ -85,9 +85,9 @@ enum Way {
 }
 
 impl Mounted {
-    /// With nothing in a cache, by a store at this port.
-    pub fn start(of: &Run, side: Side, weir: &Path, port: u16) -> Result<Mounted> {
-        let work = of.directory(&format!("work-{}", side.name()))?;
+    /// For a case, with nothing in a cache, by a store at this port.
+    pub fn start(of: &Run, case: &str, side: Side, weir: &Path, port: u16) -> Result<Mounted> {
+        let work = of.directory(&format!("{case}-{}", side.name()))?;
         let mountpoint = work.join("mount");
         fs::create_dir(&mountpoint).doing("create", &mountpoint)?;
         let endpoint = format!("http://127.0.0.1:{port}");

@@ -18,6 +18,7 @@ use crate::error::{Doing, Error, Result};
 use crate::mount::{find_program, require_program, run};
 use crate::soon::soon;
 use crate::stage::{Listed, Run, Thing};
+use crate::workload::tree::clear;
 
 /// Whoever knows these may do everything, and only this machine reaches the server.
 pub const USER: &str = "weir";
@@ -65,6 +66,9 @@ impl Kind {
 
 /// A server with one bucket.
 pub struct Store {
+    kind: Kind,
+    program: PathBuf,
+    directory: PathBuf,
     port: u16,
     listed: Option<Listed>,
     undo: Option<Undo>,
@@ -81,31 +85,40 @@ impl Store {
             directory: directory.clone(),
         })?;
         let port = free_port()?;
-        let mut command = Command::new(&program);
-        match kind {
+        let listed = Some(listed);
+        let mut store = Store { kind, program, directory, port, listed, undo: None };
+        store.serve()?;
+        Ok(store)
+    }
+
+    /// Starts the server, on what is in its directory.
+    fn serve(&mut self) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        let address = format!("127.0.0.1:{}", self.port);
+        match self.kind {
             Kind::Minio => command
                 .env("MINIO_ROOT_USER", USER)
                 .env("MINIO_ROOT_PASSWORD", SECRET)
-                .args(["server", "--quiet", "--address", &format!("127.0.0.1:{port}")])
-                .arg(&directory),
+                .args(["server", "--quiet", "--address", &address])
+                .arg(&self.directory),
             Kind::Versitygw => command
                 .args(["--access", USER, "--secret", SECRET, "--quiet"])
-                .args(["--port", &format!("127.0.0.1:{port}"), "posix"])
-                .arg(&directory),
+                .args(["--port", &address, "posix"])
+                .arg(&self.directory),
         };
         let (child, guard) = start_guarded(&mut command)?;
-        let mut store = Store { port, listed: Some(listed), undo: Some(guard) };
+        self.undo = Some(guard);
         let answers =
-            || has_ended(&child) || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+            || has_ended(&child) || TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok();
         if !soon(PATIENCE, answers) || has_ended(&child) {
-            store.undo = None;
+            self.undo = None;
             return Err(Error::Command {
-                command: program.display().to_string(),
+                command: self.program.display().to_string(),
                 status: "it does not answer".into(),
                 said: "see what it says when it is started by hand".into(),
             });
         }
-        Ok(store)
+        Ok(())
     }
 
     /// Where it listens.
@@ -113,10 +126,12 @@ impl Store {
         self.port
     }
 
-    /// Makes the bucket anew, with what is in a directory.
-    pub fn fill(&self, from: &Path) -> Result<()> {
-        // There is none the first time.
-        let _ = rclone(self.port).args(["purge", &place()]).output();
+    /// Makes the bucket anew, with what is in a directory. The server begins with nothing: not every client that empties a bucket
+    /// takes away objects that stand for directories.
+    pub fn fill(&mut self, from: &Path) -> Result<()> {
+        self.undo = None;
+        clear(&self.directory)?;
+        self.serve()?;
         run(rclone(self.port).args(["mkdir", &place()]))?;
         run(rclone(self.port).arg("copy").arg(from).arg(place())).map(drop)
     }
