@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_engine::ErrorKind;
 
-use crate::whole::WholeSync;
+use crate::whole::{Failures, WholeSync};
 
 /// Whether home has changes made at once that are not durable there.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl AtOnce {
     }
 
     /// Syncs that have failed, for [`AtOnce::sync`].
-    pub fn failures(&self) -> u64 {
+    pub fn failures(&self) -> Failures {
         self.home.failures()
     }
 
@@ -71,7 +71,7 @@ impl AtOnce {
     ///
     /// # Errors
     /// As [`WholeSync::sync`]: also if another sync has failed since [`AtOnce::failures`] returned `failures`.
-    pub fn sync(&self, failures: u64) -> Result<(), ErrorKind> {
+    pub fn sync(&self, failures: Failures) -> Result<(), ErrorKind> {
         let made = self.made.load(Ordering::SeqCst);
         let synced = self.home.sync(failures, |failed| {
             tracing::error!("what SOURCE was given at once is not durable there: {}", failed.kind);

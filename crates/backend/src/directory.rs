@@ -570,6 +570,7 @@ impl Shared {
         self.note_write(transfer);
         if let Err(error) = result
             && transfer.is_sync()
+            && !transfer.is_repeated(error)
         {
             all.was_told(transfer.id(), transfer.descriptor(), error);
         }

@@ -85,4 +85,4 @@ pub use rotation::is_rotational;
 pub use times::{Times, Timestamp};
 pub use unsynced::{Lost, Unsynced};
 pub use void::without_void;
-pub use whole::{SyncFailed, WholeSync};
+pub use whole::{Failures, SyncFailed, WholeSync};

@@ -220,7 +220,7 @@ impl Transfer {
     pub(crate) fn advance(mut self, result: io::Result<usize>) -> Next {
         let moved = match result {
             Ok(moved) => moved,
-            Err(error) if is_transient(&error) && self.transient < TRANSIENT_MAX => {
+            Err(error) if self.is_repeated(&error) => {
                 self.transient += 1;
                 return Next::Again(self);
             }
@@ -363,6 +363,11 @@ impl Transfer {
             }
             _ => false,
         }
+    }
+
+    /// Whether it is tried again after this error.
+    pub(crate) fn is_repeated(&self, error: &io::Error) -> bool {
+        is_transient(error) && self.transient < TRANSIENT_MAX
     }
 
     /// Whether it moves nothing, and syncs.

@@ -47,22 +47,34 @@ struct State {
     taken: u64,
     /// By the number of that: the files that are not synced yet.
     under_way: BTreeMap<u64, HashSet<FileId>>,
-    /// Files of which home did not have what it had said: the number of the last such loss, and why.
-    losses: HashMap<FileId, (u64, ErrorKind)>,
+    /// Files of which home did not have what it had said, and the last such loss.
+    losses: HashMap<FileId, Loss>,
     /// How many losses there were.
     lost: u64,
     /// The last one of each file of which the engine does not know, and that no sync of the file has failed with.
     unheard: HashMap<FileId, u64>,
     /// Losses after this one were told to no sync of home.
     told: u64,
+    /// Syncs of home that have failed and of which the engine does not know yet.
+    telling: usize,
+    /// Such syncs of which it knows.
+    failed: u64,
     /// A worker is to sync some, or does.
     is_crowded: bool,
 }
 
-/// A sync of home failed for these files.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    number: u64,
+    kind: ErrorKind,
+    /// A sync of the file has failed with it.
+    is_heard: bool,
+}
+
+/// A sync of home failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Home has not all of their data that was written since they were synced.
+    /// The files of which home has not all data that was written since they were synced, but those whose own syncs were told.
     pub files: Vec<FileId>,
     /// The number of the last loss.
     pub(crate) last: u64,
@@ -115,10 +127,10 @@ impl Unsynced {
     pub(crate) fn was_told(&self, file: FileId, by: &Arc<OwnedFd>, error: &io::Error) {
         let mut state = self.lock();
         let _ = state.take(file, |known| Arc::ptr_eq(known, by));
-        state.loses(file, error_kind(error));
+        state.loses(file, error_kind(error), true);
     }
 
-    /// The engine knows of these losses of some of the files.
+    /// The engine knows that a sync of home has failed, and of the losses of some of the files.
     pub fn are_told(&self, lost: &Lost, files: &[FileId]) {
         let mut state = self.lock();
         for file in files {
@@ -126,6 +138,14 @@ impl Unsynced {
                 state.unheard.remove(file);
             }
         }
+        state.telling -= 1;
+        state.failed += 1;
+    }
+
+    /// Syncs of home that have failed, by whomever they were asked for; `None` while the engine does not know of one.
+    pub(crate) fn failed(&self) -> Option<u64> {
+        let state = self.lock();
+        (state.telling == 0).then_some(state.failed)
     }
 
     /// Whether more is to be synced for a file than the description `by`, or to be asked of others.
@@ -175,10 +195,12 @@ impl Unsynced {
         }
         // Whom it was told to first may not have been a sync of this file.
         let was_unheard = state.unheard.remove(&file).is_some();
-        let is_lost = state.losses.get(&file).is_some_and(|&(number, _)| number > begun.lost);
-        match was_unheard || is_lost {
-            true => Err(Errno::IO.into()),
-            false => Ok(()),
+        match state.losses.get_mut(&file) {
+            Some(loss) if was_unheard || loss.number > begun.lost => {
+                loss.is_heard = true;
+                Err(Errno::IO.into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -186,6 +208,7 @@ impl Unsynced {
     ///
     /// # Errors
     /// The files of which home does not have all that was written since it was synced, with the first one's error.
+    /// [`Unsynced::are_told`] follows.
     pub(crate) fn sync(&self) -> Result<(), (Lost, ErrorKind)> {
         let (files, number, before) = {
             let mut state = self.lock();
@@ -201,13 +224,10 @@ impl Unsynced {
         }
         let found = state.lost_since(before);
         state.told = state.lost;
-        match found.first() {
-            None => Ok(()),
-            Some(&(_, kind)) => {
-                let files = found.into_iter().map(|(file, _)| file).collect();
-                Err((Lost { files, last: state.lost }, kind))
-            }
-        }
+        let Some((_, Loss { kind, .. })) = found.first() else { return Ok(()) };
+        state.telling += 1;
+        let unheard = found.iter().filter(|(_, loss)| !loss.is_heard).map(|(file, _)| *file);
+        Err((Lost { files: unheard.collect(), last: state.lost }, *kind))
     }
 
     /// Syncs some, until few enough are kept. What is lost is told to the next sync of home.
@@ -263,7 +283,7 @@ impl Unsynced {
     fn came_back(&self, number: u64, file: FileId, failed: Option<&io::Error>, is_told: bool) {
         let mut state = self.lock();
         if let Some(error) = failed {
-            state.loses(file, error_kind(error));
+            state.loses(file, error_kind(error), is_told);
             if !is_told {
                 let lost = state.lost;
                 state.unheard.insert(file, lost);
@@ -329,17 +349,17 @@ impl State {
         self.is_out(file, u64::MAX) || self.unheard.contains_key(&file)
     }
 
-    fn loses(&mut self, file: FileId, kind: ErrorKind) {
+    fn loses(&mut self, file: FileId, kind: ErrorKind, is_heard: bool) {
         self.lost += 1;
-        self.losses.insert(file, (self.lost, kind));
+        self.losses.insert(file, Loss { number: self.lost, kind, is_heard });
     }
 
     /// The files with losses after the first `before`, in the order of the last ones.
-    fn lost_since(&self, before: u64) -> Vec<(FileId, ErrorKind)> {
-        let new = self.losses.iter().filter(|(_, (number, _))| *number > before);
-        let mut new: Vec<_> = new.map(|(file, (number, kind))| (*number, *file, *kind)).collect();
-        new.sort_by_key(|(number, ..)| *number);
-        new.into_iter().map(|(_, file, kind)| (file, kind)).collect()
+    fn lost_since(&self, before: u64) -> Vec<(FileId, Loss)> {
+        let new = self.losses.iter().filter(|(_, loss)| loss.number > before);
+        let mut new: Vec<_> = new.map(|(file, loss)| (*file, *loss)).collect();
+        new.sort_by_key(|(_, loss)| loss.number);
+        new
     }
 }
 
@@ -369,6 +389,11 @@ mod tests {
         all.sync().err().map(|(lost, _)| lost.files).unwrap_or_default()
     }
 
+    /// Whether a sync of home fails.
+    fn fails(all: &Unsynced) -> bool {
+        all.sync().is_err()
+    }
+
     /// A whole sync of a file by `by`, but for `by` itself.
     fn sync_others(all: &Unsynced, file: FileId, by: &Arc<OwnedFd>) -> io::Result<()> {
         all.sync_others(file, by, &all.begin(file, by))
@@ -384,8 +409,9 @@ mod tests {
         assert!(all.has_others(ONE, &now));
         assert!(sync_others(&all, ONE, &now).is_err());
         assert!(!all.has_others(ONE, &now) && sync_others(&all, ONE, &now).is_ok());
-        // The next sync of home does not say that home has it.
-        assert_eq!((lost(&all), lost(&all)), (vec![ONE], vec![]));
+        // The next sync of home does not say that home has it; the file knows.
+        let (lost, _) = all.sync().unwrap_err();
+        assert!(lost.files.is_empty() && !fails(&all));
     }
 
     #[test]
@@ -414,6 +440,7 @@ mod tests {
         // Of what was lost since it does not know.
         all.written(OTHER, &unsyncable());
         let _ = all.sync();
+        all.lock().telling += 1;
         all.are_told(&lost, &[ONE, OTHER]);
         assert!(!all.has_news(ONE) && sync_others(&all, OTHER, &syncable()).is_err());
     }
@@ -423,24 +450,43 @@ mod tests {
         let (all, by) = (Unsynced::default(), unsyncable());
         all.written(ONE, &by);
         all.was_told(ONE, &by, &io::ErrorKind::Other.into());
-        assert_eq!((lost(&all), lost(&all)), (vec![ONE], vec![]));
+        assert!(fails(&all) && !fails(&all));
         all.written(OTHER, &unsyncable());
         all.leave_name(OTHER);
         assert!(sync_others(&all, OTHER, &by).is_err() && !all.has_others(OTHER, &by));
+        assert!(fails(&all) && !fails(&all));
+        // Nobody has heard of it.
+        all.written(OTHER, &unsyncable());
+        all.leave_name(OTHER);
         assert_eq!((lost(&all), lost(&all)), (vec![OTHER], vec![]));
+    }
+
+    #[test]
+    fn a_sync_of_home_counts_as_failed_once_the_engine_knows() {
+        let all = Unsynced::default();
+        assert_eq!(all.failed(), Some(0));
+        all.written(ONE, &unsyncable());
+        let (lost, _) = all.sync().unwrap_err();
+        assert_eq!(all.failed(), None);
+        all.are_told(&lost, &[ONE]);
+        assert_eq!(all.failed(), Some(1));
     }
 
     #[test]
     fn a_sync_that_began_before_a_loss_is_told_of_it() {
         let (all, by) = (Unsynced::default(), syncable());
         let (before, begun) = (all.lock().lost, all.begin(ONE, &by));
-        all.lock().loses(ONE, ErrorKind::Io);
-        all.lock().loses(OTHER, ErrorKind::NoSpace);
-        assert_eq!(all.lock().lost_since(before).len(), 2);
-        assert_eq!(all.lock().lost_since(before + 1), [(OTHER, ErrorKind::NoSpace)]);
+        all.lock().loses(ONE, ErrorKind::Io, true);
+        all.lock().loses(OTHER, ErrorKind::NoSpace, true);
+        let since = |number| {
+            let found = all.lock().lost_since(number).into_iter();
+            found.map(|(file, loss)| (file, loss.kind)).collect::<Vec<_>>()
+        };
+        assert_eq!(since(before), [(ONE, ErrorKind::Io), (OTHER, ErrorKind::NoSpace)]);
+        assert_eq!(since(before + 1), [(OTHER, ErrorKind::NoSpace)]);
         assert!(all.find(ONE, &begun).is_err() && all.find(ONE, &all.begin(ONE, &by)).is_ok());
-        all.lock().loses(ONE, ErrorKind::Io);
-        assert_eq!(all.lock().lost_since(before + 2), [(ONE, ErrorKind::Io)]);
+        all.lock().loses(ONE, ErrorKind::Io, true);
+        assert_eq!(since(before + 2), [(ONE, ErrorKind::Io)]);
     }
 
     #[test]

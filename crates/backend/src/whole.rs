@@ -44,8 +44,13 @@ pub(crate) fn sync_home(
     unsynced: Option<&Unsynced>,
 ) -> Result<(), SyncFailed> {
     let written = unsynced.map_or(Ok(()), Unsynced::sync);
-    let synced = sync_file_system(directory);
-    synced.map_err(|error| SyncFailed { kind: error_kind(&error.into()), lost: None })?;
+    if let Err(error) = sync_file_system(directory) {
+        if let (Some(unsynced), Err((lost, _))) = (unsynced, &written) {
+            // They are among all files.
+            unsynced.are_told(lost, &lost.files);
+        }
+        return Err(SyncFailed { kind: error_kind(&error.into()), lost: None });
+    }
     written.map_err(|(lost, kind)| SyncFailed { kind, lost: Some(lost) })
 }
 
@@ -56,6 +61,14 @@ pub(crate) fn sync_home(
 pub(crate) fn reopen(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(directory, ".", flags, Mode::empty())?)
+}
+
+/// How many syncs of a home have failed, for [`WholeSync::sync`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failures {
+    own: u64,
+    /// By whomever they were asked for; `None` while the engine does not know of one.
+    told: Option<u64>,
 }
 
 /// Syncs of one file system by several threads, one at a time.
@@ -80,8 +93,9 @@ impl WholeSync {
     }
 
     /// Syncs that have failed. A request asks before it begins to bring data home, for [`WholeSync::sync`].
-    pub fn failures(&self) -> u64 {
-        self.failures.load(Ordering::SeqCst)
+    pub fn failures(&self) -> Failures {
+        let told = self.unsynced.as_ref().map_or(Some(0), |unsynced| unsynced.failed());
+        Failures { own: self.failures.load(Ordering::SeqCst), told }
     }
 
     /// Makes everything at home durable. Blocks. Calls `failed` once for each failure of syncfs(2), before the
@@ -90,16 +104,24 @@ impl WholeSync {
     /// # Errors
     /// The error that syncfs(2) reported to this request, or to another one since [`WholeSync::failures`]
     /// returned `failures`.
-    pub fn sync(&self, failures: u64, failed: impl FnOnce(&SyncFailed)) -> Result<(), SyncFailed> {
+    pub fn sync(
+        &self,
+        failures: Failures,
+        failed: impl FnOnce(&SyncFailed),
+    ) -> Result<(), SyncFailed> {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sync_home(&*directory, self.unsynced.as_deref()) {
             failed(&error);
             self.failures.fetch_add(1, Ordering::SeqCst);
             return Err(error);
         }
-        match self.failures() == failures {
+        match failures.told.is_some() && self.failures() == failures {
             true => Ok(()),
-            false => Err(SyncFailed { kind: ErrorKind::Io, lost: None }),
+            false => {
+                let nothing = Lost { files: Vec::new(), last: 0 };
+                let lost = self.unsynced.as_ref().map(|_| nothing);
+                Err(SyncFailed { kind: ErrorKind::Io, lost })
+            }
         }
     }
 }

@@ -6,8 +6,10 @@
 //! A part must have at least 5 MiB, unless it is the last, and a change may be of a few bytes. So a small change is made
 //! the *last* part of a temporary object that begins with 5 MiB or more, copied; the whole temporary object, which
 //! is long enough, is then copied as one part of the file ([`Part::Composed`]). Only what changed crosses the network. Where
-//! changes lie so close that no clean range between them is long enough to begin with, the temporary object begins with any bytes
-//! of the object, which are left out of the copy ([`Composed::lead`]).
+//! changes lie so close that no clean range between them is long enough to begin with, the temporary object begins with other bytes
+//! of the object, which are left out of the copy ([`Composed::lead`]): those before its first clean range, if there are any.
+//! Each further range costs several requests, one after the other, and another copy of those before it. So a temporary object ends as
+//! soon as it is long enough, with a change if it can.
 //!
 //! Invariants: the parts are the file from its first byte to its last; each but the last has `part_min` bytes or more;
 //! a copied range is clean, but for a lead.
@@ -29,7 +31,8 @@ pub struct Limits {
     pub parts_max: usize,
     /// A clean range shorter than this is fetched and uploaded with its neighbours.
     pub gap_min: u64,
-    /// A composed part gets no further segment when it has more than this and has at least `part_min` bytes.
+    /// A composed part that only a long clean range could follow gets no further segment when it has more than this and has at least
+    /// `part_min` bytes.
     pub layers_max: usize,
 }
 
@@ -82,7 +85,8 @@ pub enum Part {
 /// and that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Composed {
-    /// Bytes of the object that it begins with and that are left out.
+    /// Bytes of the object that it begins with and that are left out. They are copied with the first segment if that follows them in
+    /// the object.
     pub lead: Option<Range<u64>>,
     /// What it has of the file, in order. Without a lead the first is long enough for a part.
     pub segments: Vec<Segment>,
@@ -180,7 +184,11 @@ fn compose(runs: Vec<Segment>, base: u64, limits: &Limits) -> Vec<Part> {
             group.push(Segment { range: run.range.start..at, copy: run.copy });
             (run.range.start, is_long) = (at, true);
         }
-        if is_long && (run.bytes() >= limits.part_min || group.len() > limits.layers_max) {
+        let may_end = match lead {
+            Some(_) => run.copy && group.len() > 1,
+            None => group.len() > limits.layers_max,
+        };
+        if is_long && (run.bytes() >= limits.part_min || may_end) {
             close(&mut parts, std::mem::take(&mut group), lead.clone(), limits);
         }
         group.push(run);
@@ -232,9 +240,29 @@ fn close(
             split(parts, Segment { range, copy: false }, limits);
         }
         _ => {
-            let lead = lead.filter(|_| needs_lead);
+            let lead = lead_before(&group[0], limits).or(lead).filter(|_| needs_lead);
             parts.push(Part::Composed(Composed { lead, segments: group }));
         }
+    }
+}
+
+/// What is before a clean segment that is too short for a part, if it is long enough with that.
+fn lead_before(segment: &Segment, limits: &Limits) -> Option<Range<u64>> {
+    let start = segment.range.end.checked_sub(limits.part_min).filter(|_| segment.copy)?;
+    Some(start..segment.range.start)
+}
+
+impl Composed {
+    /// The ranges that it is built from: whether they are copied from the object, and of what. The first is long enough for a part.
+    pub fn pieces(&self) -> Vec<Segment> {
+        let mut pieces = self.segments.clone();
+        if let Some(lead) = &self.lead {
+            match pieces.first_mut().filter(|first| first.copy && first.range.start == lead.end) {
+                Some(first) => first.range.start = lead.start,
+                None => pieces.insert(0, Segment { range: lead.clone(), copy: true }),
+            }
+        }
+        pieces
     }
 }
 
@@ -292,13 +320,17 @@ mod tests {
             );
             let segments = match part {
                 Part::Plain(segment) => std::slice::from_ref(segment),
-                Part::Composed(Composed { lead, segments }) => {
+                Part::Composed(composed) => {
+                    let Composed { lead, segments } = composed;
                     prop_assert!(segments.len() > 1);
-                    let lead = lead.clone().unwrap_or(0..0);
-                    prop_assert!(lead.end <= base);
-                    let first = segments[0].bytes() + (lead.end - lead.start);
-                    prop_assert!(first >= limits.part_min);
-                    prop_assert!(lead.is_empty() || lead.end - lead.start >= limits.part_min);
+                    prop_assert!(lead.as_ref().is_none_or(|lead| lead.end <= base));
+                    let pieces = composed.pieces();
+                    prop_assert!(pieces.len() > 1 && pieces[0].bytes() >= limits.part_min);
+                    let left_out = bytes_of(&pieces) - bytes_of(segments);
+                    prop_assert_eq!(
+                        left_out,
+                        lead.as_ref().map_or(0, |lead| lead.end - lead.start)
+                    );
                     segments
                 }
             };

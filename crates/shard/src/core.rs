@@ -12,7 +12,7 @@
 //!   `Detached` is taken out;
 //! - a panic under the lock ends the process: the data in memory may be inconsistent.
 //!
-//! Lock order: the shard's lock is taken last and nothing is called under it but the engine.
+//! Lock order: the shard's lock is taken before that of the back end's list of losses, and nothing else is called under it but the engine.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weir_backend::{
-    Directory, Given, HomeFile, LogRead, LogThread, Patience, Sink, SyncFailed, WholeSync,
+    Directory, Failures, Given, HomeFile, LogRead, LogThread, Patience, Sink, SyncFailed, WholeSync,
 };
 use weir_engine::{
     Command, Completion, Engine, Error, FileId, FramePool, FreezeEnd, IoId, LogCommand, Output,
@@ -230,7 +230,11 @@ impl Core {
     ///
     /// # Errors
     /// As [`WholeSync::sync`].
-    pub(crate) fn sync_home(&self, whole: &WholeSync, failures: u64) -> Result<(), SyncFailed> {
+    pub(crate) fn sync_home(
+        &self,
+        whole: &WholeSync,
+        failures: Failures,
+    ) -> Result<(), SyncFailed> {
         let changes = self.lock().engine.changes_at_home();
         whole.sync(failures, |SyncFailed { kind, lost }| {
             self.event(Thread::Completion, |state, now| {

@@ -44,8 +44,8 @@ struct Stream {
 }
 
 impl Stream {
-    /// A read of an object of a size: up to how many bytes from its beginning are fetched for it, at least, and the windows to
-    /// fetch ahead of it, at most `room`. They are bounded by what was read in order, so that little is fetched for nothing.
+    /// A read of an object of a size: how many bytes from its beginning are fetched for it, as far as they are missing, and the windows
+    /// to fetch ahead of it, at most `room`. They are bounded by what was read in order, so that little is fetched for nothing.
     fn follow(&mut self, at: u64, end: u64, size: u64, room: usize) -> (u64, Vec<(u64, u64)>) {
         // The kernel's own read-ahead arrives a little out of order.
         let near = (8 * (end - at)).min(WINDOW_FIRST);
@@ -68,7 +68,7 @@ impl Stream {
             windows.push((self.ahead, upto));
             self.ahead = upto;
         }
-        (UNIT, windows)
+        (window, windows)
     }
 }
 
@@ -157,10 +157,10 @@ impl Fetched {
         let stream = inner.streams.entry(object.id).or_default();
         let room = THREADS_MAX.saturating_sub(self.shared.threads.load(Relaxed));
         let (window, windows) = stream.follow(at, end, object.size, room);
+        self.shared.threads.fetch_add(windows.len(), Relaxed);
         drop(inner);
         for (from, upto) in windows {
             let (this, store, object) = (self.clone(), store.clone(), object.clone());
-            self.shared.threads.fetch_add(1, Relaxed);
             std::thread::spawn(move || {
                 // A reader asks again for what fails, and is told why.
                 let _ = this.fetch_window(&store, &object, from, upto);

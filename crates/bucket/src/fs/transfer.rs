@@ -175,9 +175,8 @@ impl FileSystem {
 
     /// Makes a temporary object, the first piece of which is long enough for a part.
     fn compose(&self, job: &Job, composed: &Composed) -> Result<Temporary> {
-        let lead = composed.lead.clone().map(|range| Segment { range, copy: true });
-        let mut pieces = lead.iter().chain(&composed.segments);
-        let first = pieces.next().ok_or(Error::Invalid)?;
+        let pieces = composed.pieces();
+        let (first, pieces) = pieces.split_first().ok_or(Error::Invalid)?;
         let mut made: Option<Temporary> = None;
         for segment in pieces {
             let key = self.temporary_key();

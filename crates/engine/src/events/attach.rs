@@ -8,10 +8,17 @@ use crate::error::{ErrorCursor, ErrorKind};
 use crate::place::FileIx;
 use crate::time::Time;
 
+/// The least that a home is given which may lose it, bytes.
+const WRITE_UNIT_MIN: u32 = 512;
+
 impl Engine {
     /// Attaches a file. If it is attached already, its home attributes are ignored, except that it may have become
     /// readable.
-    pub fn attach(&mut self, file: FileId, home: HomeAttributes) {
+    pub fn attach(&mut self, file: FileId, mut home: HomeAttributes) {
+        if !self.config.keeps_unsynced {
+            // Home may lose a write that it has acknowledged: pages can be written again, patches that have left memory cannot.
+            home.write_unit = home.write_unit.max(WRITE_UNIT_MIN);
+        }
         match self.cache.files.find(file) {
             Some(ix) => {
                 let file = &mut self.cache.files[ix];
@@ -46,7 +53,7 @@ impl Engine {
     }
 
     /// Something was changed at home, not by way of the log, of a file that is not attached, or leaves.
-    fn changed_without_log(&mut self) {
+    pub(crate) fn changed_without_log(&mut self) {
         if let Some(log) = &mut self.journal {
             log.at_home.changes += 1;
         }

@@ -72,11 +72,25 @@ impl Engine {
 
     /// A page's content enters transfer to home.
     pub(crate) fn send_home(&mut self, ix: PageIx, io: PageIo) -> Content {
+        let losses = self.cache.files[self.cache.pages[ix].file].settled.losses;
         self.update(ix, |page| {
             page.io = io;
             let seq = std::mem::take(&mut page.dirty_seq);
-            Content { page: ix, seq, rec: page.rec.take() }
+            Content { page: ix, seq, rec: page.rec.take(), losses }
         })
+    }
+
+    /// What became of a content whose write ended. Of what had gone home when a sync of it failed meanwhile nothing is known: the sync
+    /// may have told what a part of this write failed with.
+    fn sent(
+        &self,
+        file: FileIx,
+        content: Content,
+        result: Result<(), ErrorKind>,
+    ) -> Result<(), ErrorKind> {
+        let file = &self.cache.files[file];
+        let is_lost = content.losses != file.settled.losses && !file.discarded;
+        if is_lost { result.and(Err(ErrorKind::Io)) } else { result }
     }
 
     /// A page's content was not written home: the page takes over the content's log retention.
@@ -131,6 +145,8 @@ impl Engine {
         }
         for &content in pages {
             let ix = content.page;
+            let result = self.sent(file, content, result);
+            let told = self.told_of_write(file, result);
             self.cache.files[file].destaging_pages -= 1;
             match result {
                 Ok(()) => {
@@ -177,6 +193,8 @@ impl Engine {
         now: Time,
     ) {
         self.write_ended(file, offset, len, result);
+        let content = self.device.patch_destages.get(&ix).map(|destage| destage.content);
+        let result = content.map_or(result, |content| self.sent(file, content, result));
         let told = self.told_of_write(file, result);
         let destage =
             self.device.patch_destages.get_mut(&ix).expect("the page's patches are in transfer");

@@ -54,9 +54,11 @@ impl Engine {
     pub fn made_as(&mut self, file: FileId, node: u64) {
         self.number(file, node);
         if let Some(file) = self.cache.files.find(file).filter(|_| self.journal.is_some()) {
-            self.cache.files[file].logged.made_by_names();
-            // It is empty, and its name and attributes are in the log.
-            self.cache.files[file].home.unsynced = false;
+            let logs_sizes = self.is_ordered();
+            let file = &mut self.cache.files[file];
+            file.logged.made_by_names();
+            // Its name and attributes are in the log.
+            file.home.unsynced = file.size() > 0 && !logs_sizes;
         }
     }
 

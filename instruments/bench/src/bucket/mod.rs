@@ -112,7 +112,9 @@ fn measure(
             if failed.contains(&side) {
                 continue;
             }
-            let turn = match one_turn(run, store, sides[side], cell, (&prepared, &found), weir) {
+            store.fill(&prepared)?;
+            drop_machine_caches();
+            let turn = match one_turn(run, store, sides[side], cell, &found, weir) {
                 Ok(turn) => turn,
                 Err(error) if sides[side] == Side::Weir => return Err(error),
                 Err(error) => {
@@ -143,14 +145,12 @@ struct Turn {
 
 fn one_turn(
     run: &Run,
-    store: &mut Store,
+    store: &Store,
     side: Side,
     cell: &Cell,
-    (prepared, found): (&Path, &Path),
+    found: &Path,
     weir: &Path,
 ) -> Result<Turn> {
-    store.fill(prepared)?;
-    drop_machine_caches();
     let network = Network::start(store.port(), DELAY)?;
     let mounted = Mounted::start(run, cell.name, side, weir, network.port())?;
     let before = network.counts();
