@@ -475,7 +475,8 @@ mod tests {
     #[test]
     fn a_sync_that_began_before_a_loss_is_told_of_it() {
         let (all, by) = (Unsynced::default(), syncable());
-        let (before, begun) = (all.lock().lost, all.begin(ONE, &by));
+        let before = all.lock().lost;
+        let begun = all.begin(ONE, &by);
         all.lock().loses(ONE, ErrorKind::Io, true);
         all.lock().loses(OTHER, ErrorKind::NoSpace, true);
         let since = |number| {
@@ -519,7 +520,7 @@ mod tests {
         thread::scope(|scope| {
             let waiting = [
                 scope.spawn(|| sync_others(&all, OTHER, &by).is_err()),
-                scope.spawn(|| lost(&all) == [OTHER]),
+                scope.spawn(|| fails(&all)),
             ];
             thread::sleep(std::time::Duration::from_millis(20));
             assert!(waiting.iter().all(|waiting| !waiting.is_finished()));

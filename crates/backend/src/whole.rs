@@ -98,6 +98,11 @@ impl WholeSync {
         Failures { own: self.failures.load(Ordering::SeqCst), told }
     }
 
+    /// A failure was reported to some request.
+    pub(crate) fn has_failed(&self) {
+        self.failures.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Makes everything at home durable. Blocks. Calls `failed` once for each failure of syncfs(2), before the
     /// failure counts: a request that begins later sees the effect of `failed`.
     ///
@@ -112,7 +117,7 @@ impl WholeSync {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sync_home(&*directory, self.unsynced.as_deref()) {
             failed(&error);
-            self.failures.fetch_add(1, Ordering::SeqCst);
+            self.has_failed();
             return Err(error);
         }
         match failures.told.is_some() && self.failures() == failures {
@@ -139,7 +144,7 @@ mod tests {
         let whole = WholeSync::new(source.as_fd(), None).unwrap();
         let before = whole.failures();
         assert_eq!(whole.sync(before, |_| panic!("nothing fails")), Ok(()));
-        whole.failures.fetch_add(1, Ordering::SeqCst);
+        whole.has_failed();
         assert_eq!(
             whole.sync(before, |_| panic!("it was reported")),
             Err(SyncFailed { kind: ErrorKind::Io, lost: None })

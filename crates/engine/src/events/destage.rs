@@ -333,11 +333,19 @@ mod tests {
         }
     }
 
-    /// What one page's patches, each of 10 bytes, take until they are home: ranges that are written, and fetches.
-    fn way_home(write_unit: u32, places: &[u64]) -> (Vec<(u64, u64)>, usize) {
-        let config =
-            Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
-        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+    fn engine(keeps_unsynced: bool) -> Engine {
+        let config = Config {
+            memory_bytes_max: 16 << 20,
+            patch_bytes_max: 1 << 20,
+            keeps_unsynced,
+            ..Config::default()
+        };
+        Engine::new(config, FramePool::new(8192).unwrap()).unwrap()
+    }
+
+    /// What patches, each of 10 bytes, take until they are home: ranges that are written, and fetches.
+    fn way_home(write_unit: u32, keeps: bool, places: &[u64]) -> (Vec<(u64, u64)>, usize) {
+        let mut engine = engine(keeps);
         let now = Time::from_millis(1);
         let size = 4 * PAGE_BYTES as u64;
         engine.attach(FILE, HomeAttributes { size, dense: true, write_unit, readable: true });
@@ -374,22 +382,64 @@ mod tests {
 
     #[test]
     fn a_home_that_takes_bytes_is_given_few_changes_of_a_page_without_a_fetch() {
-        assert_eq!(way_home(1, &[100, 5000]), (vec![(100, 10), (5000, 10)], 0));
-        assert_eq!(way_home(1, &[1000, 2000, 3000, 4000]).1, 0);
+        assert_eq!(way_home(1, true, &[100, 5000]), (vec![(100, 10), (5000, 10)], 0));
+        assert_eq!(way_home(1, true, &[1000, 2000, 3000, 4000]).1, 0);
         // Each would be a request.
-        assert_eq!(way_home(1, &[500, 1000, 2000, 3000, 4000]), (vec![(0, 4096)], 1));
-        assert_eq!(way_home(512, &[100]), (vec![(0, 4096)], 1));
+        assert_eq!(way_home(1, true, &[500, 1000, 2000, 3000, 4000]), (vec![(0, 4096)], 1));
+        assert_eq!(way_home(512, true, &[100]), (vec![(0, 4096)], 1));
+        // It may lose them when they are not in memory any more.
+        assert_eq!(way_home(1, false, &[100]), (vec![(0, 4096)], 1));
+    }
+
+    #[test]
+    fn a_page_of_which_a_part_may_be_lost_is_written_again() {
+        let page = PAGE_BYTES as u64;
+        // Two runs of a page, and two pages at once.
+        for (len, offsets) in [(10, [0, page / 2]), (PAGE_BYTES, [0, page])] {
+            let mut engine = engine(false);
+            let mut now = Time::from_millis(1);
+            let home =
+                HomeAttributes { size: 2 * page, dense: true, write_unit: 512, readable: false };
+            engine.attach(FILE, home);
+            for (number, offset) in (10..).zip(offsets) {
+                let data = vec![1; len];
+                let _ = engine.write(RequestId(number), FILE, offset, &data, Durability::None, now);
+            }
+            let _ = engine.sync(SYNC, FILE, Durability::Data, now);
+            let (mut writes, _) = outputs(&mut engine, now);
+            assert_eq!(writes.len(), 1);
+            if len == 10 {
+                engine.complete(writes[0], Completion::Written { result: Ok(()) }, now);
+                writes = outputs(&mut engine, now).0;
+            }
+            assert_eq!(engine.home_sync_failed(ErrorKind::Io, Some(&[FILE]), now), [FILE]);
+            engine.complete(writes[0], Completion::Written { result: Ok(()) }, now);
+            let (_, replies) = outputs(&mut engine, now);
+            assert!(matches!(replies[..], [(SYNC, Reply::Synced(Err(_)))]), "{replies:?}");
+            assert!(engine.has_dirty(FILE));
+            let again = RequestId(3);
+            let _ = engine.sync(again, FILE, Durability::Data, now);
+            let (mut written, mut answers) = (0, Vec::new());
+            for _ in 0..10 {
+                now = now + engine.config().retry_delay * 2;
+                engine.tick(now);
+                let (writes, replies) = outputs(&mut engine, now);
+                written += writes.len();
+                answers.extend(replies);
+                for io in writes {
+                    engine.complete(io, Completion::Written { result: Ok(()) }, now);
+                }
+            }
+            assert_eq!(written, if len == 10 { 2 } else { 1 });
+            assert!(!engine.has_dirty(FILE) && answers.iter().any(|(of, _)| *of == again));
+            engine.check_invariants();
+        }
     }
 
     #[test]
     fn a_sync_is_not_told_of_a_write_that_failed_because_its_file_was_discarded() {
         for len in [PAGE_BYTES, 512] {
-            let config = Config {
-                memory_bytes_max: 16 << 20,
-                patch_bytes_max: 1 << 20,
-                ..Config::default()
-            };
-            let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+            let mut engine = engine(false);
             let now = Time::from_millis(1);
             // Sectors can be written without the page.
             let size = PAGE_BYTES as u64;
