@@ -22,6 +22,12 @@ pub fn error_kind(error: &io::Error) -> ErrorKind {
     }
 }
 
+/// Whether the call should be repeated. ECANCELED is the ring's result if the thread that submitted a request
+/// has ended.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

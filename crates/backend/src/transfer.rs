@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use weir_engine::{Command, Completion, FileId, Frame, IoId, PAGE_BYTES, Part, Urgency};
 
 use crate::busy_poll;
-use crate::error::error_kind;
+use crate::error::{error_kind, is_transient};
 use crate::exclusion::Mode;
 use crate::home_file::{Access, Channel, HomeFile, size_at_home};
 use crate::unsynced::Begun;
@@ -456,12 +456,6 @@ impl Payload {
 
 fn parts_len(parts: &[Part]) -> u64 {
     parts.iter().map(|part| u64::from(part.len)).sum()
-}
-
-/// Whether the call should be repeated. ECANCELED is the ring's result if the thread that submitted a request
-/// has ended.
-pub(crate) fn is_transient(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
 }
 
 /// Whether each part has the same alignment in memory as in the file.

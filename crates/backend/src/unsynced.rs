@@ -17,9 +17,8 @@ use rustix::fs::fdatasync;
 use rustix::io::Errno;
 use weir_engine::{ErrorKind, FileId};
 
-use crate::error::error_kind;
+use crate::error::{error_kind, is_transient};
 use crate::home_names::is_fuse;
-use crate::transfer::is_transient;
 
 /// More descriptions than these are not kept: some are synced before. OpenSSH's server has some 1,000 files open at most.
 const KEPT_MAX: usize = 192;
