@@ -527,7 +527,9 @@ impl Shared {
             return Some((transfer, result));
         };
         match result {
-            Ok(_) if all.has_news(transfer.id()) => self.workers.push(Job::FindOut(transfer)),
+            Ok(_) if all.has_news(transfer.id(), &begun) => {
+                self.workers.push(Job::FindOut(transfer))
+            }
             Err(error)
                 if transfer.can_be_renewed()
                     && all.is_unused(&begun, transfer.id(), transfer.descriptor()) =>

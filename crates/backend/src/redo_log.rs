@@ -452,7 +452,7 @@ impl Log {
             let log = self.file.path().display();
             tracing::error!("the log {log} failed: {error}; no fsync succeeds any more");
         }
-        (io, result.map_err(|_| SyncFailed { kind: ErrorKind::Io, lost: None }))
+        (io, result.map_err(|_| SyncFailed::of_all(ErrorKind::Io)))
     }
 
     fn has_unsynced(&self) -> bool {

@@ -154,9 +154,11 @@ impl Unsynced {
         state.has_news(file) || others.any(|other| !Arc::ptr_eq(other, by))
     }
 
-    /// Whether others sync a file, or have found a loss of it of which it does not know.
-    pub(crate) fn has_news(&self, file: FileId) -> bool {
-        self.lock().has_news(file)
+    /// Whether others sync a file, or have found a loss of it of which it does not know, or since the sync began.
+    pub(crate) fn has_news(&self, file: FileId, begun: &Begun) -> bool {
+        let state = self.lock();
+        let is_new = |loss: &Loss| loss.number > begun.lost;
+        state.has_news(file) || state.losses.get(&file).is_some_and(is_new)
     }
 
     /// Syncs a file by all descriptions by which it was written but `by`.
@@ -420,7 +422,7 @@ mod tests {
         all.written(OTHER, &unsyncable());
         assert_eq!((lost(&all), lost(&all)), (vec![OTHER], vec![]));
         // So does a sync of that file, once.
-        assert!(all.has_news(OTHER) && !all.has_news(ONE));
+        assert!(all.lock().has_news(OTHER) && !all.lock().has_news(ONE));
         assert!(all.has_others(OTHER, &syncable()));
         assert!(sync_others(&all, OTHER, &syncable()).is_err());
         assert!(sync_others(&all, OTHER, &syncable()).is_ok());
@@ -434,14 +436,14 @@ mod tests {
         let (lost, _) = all.sync().unwrap_err();
         // It does not hold the one.
         all.are_told(&lost, &[OTHER]);
-        assert!(all.has_news(ONE) && !all.has_news(OTHER));
+        assert!(all.lock().has_news(ONE) && !all.lock().has_news(OTHER));
         assert!(sync_others(&all, OTHER, &syncable()).is_ok());
         // Of what was lost since it does not know.
         all.written(OTHER, &unsyncable());
         let _ = all.sync();
         all.lock().telling += 1;
         all.are_told(&lost, &[ONE, OTHER]);
-        assert!(!all.has_news(ONE) && sync_others(&all, OTHER, &syncable()).is_err());
+        assert!(!all.lock().has_news(ONE) && sync_others(&all, OTHER, &syncable()).is_err());
     }
 
     #[test]

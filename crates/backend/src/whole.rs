@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, fsync, openat, syncfs};
-use weir_engine::ErrorKind;
+use weir_engine::{ErrorKind, FileId};
 
 use crate::error::error_kind;
 use crate::home_names::is_fuse;
@@ -31,8 +31,23 @@ pub(crate) fn sync_file_system(directory: impl AsFd) -> rustix::io::Result<()> {
 pub struct SyncFailed {
     /// Why.
     pub kind: ErrorKind,
-    /// Home may have lost data of these files that was written since they were synced, and nothing else. `None`: whatever it had.
+    /// Home may have lost whatever it was given since its last sync; otherwise data of the files in `lost` alone.
+    pub is_all: bool,
+    /// What a sync of the files that were written has found: the engine is to be told, and [`crate::Directory::are_told`] follows.
     pub lost: Option<Lost>,
+}
+
+impl SyncFailed {
+    /// A failure of which no more is known.
+    pub(crate) fn of_all(kind: ErrorKind) -> SyncFailed {
+        SyncFailed { kind, is_all: true, lost: None }
+    }
+
+    /// The files of which home may have lost something; `None`: all.
+    pub fn files(&self) -> Option<&[FileId]> {
+        let lost = self.lost.as_ref().filter(|_| !self.is_all);
+        lost.map(|lost| &*lost.files)
+    }
 }
 
 /// Makes a home durable, with what was written to it if syncfs(2) does not reach that.
@@ -44,14 +59,15 @@ pub(crate) fn sync_home(
     unsynced: Option<&Unsynced>,
 ) -> Result<(), SyncFailed> {
     let written = unsynced.map_or(Ok(()), Unsynced::sync);
-    if let Err(error) = sync_file_system(directory) {
-        if let (Some(unsynced), Err((lost, _))) = (unsynced, &written) {
-            // They are among all files.
-            unsynced.are_told(lost, &lost.files);
+    let synced = sync_file_system(directory).map_err(|error| error_kind(&error.into()));
+    match (synced, written) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Err(kind), written) => {
+            let lost = written.err().map(|(lost, _)| lost);
+            Err(SyncFailed { kind, is_all: true, lost })
         }
-        return Err(SyncFailed { kind: error_kind(&error.into()), lost: None });
+        (Ok(()), Err((lost, kind))) => Err(SyncFailed { kind, is_all: false, lost: Some(lost) }),
     }
-    written.map_err(|(lost, kind)| SyncFailed { kind, lost: Some(lost) })
 }
 
 /// A new open file description of a directory.
@@ -66,7 +82,8 @@ pub(crate) fn reopen(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// How many syncs of a home have failed, for [`WholeSync::sync`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failures {
-    own: u64,
+    /// That may have lost whatever home had.
+    own_of_all: u64,
     /// By whomever they were asked for; `None` while the engine does not know of one.
     told: Option<u64>,
 }
@@ -95,10 +112,10 @@ impl WholeSync {
     /// Syncs that have failed. A request asks before it begins to bring data home, for [`WholeSync::sync`].
     pub fn failures(&self) -> Failures {
         let told = self.unsynced.as_ref().map_or(Some(0), |unsynced| unsynced.failed());
-        Failures { own: self.failures.load(Ordering::SeqCst), told }
+        Failures { own_of_all: self.failures.load(Ordering::SeqCst), told }
     }
 
-    /// A failure was reported to some request.
+    /// A failure was reported to some request, after which home may lack whatever it had.
     pub(crate) fn has_failed(&self) {
         self.failures.fetch_add(1, Ordering::SeqCst);
     }
@@ -117,16 +134,20 @@ impl WholeSync {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sync_home(&*directory, self.unsynced.as_deref()) {
             failed(&error);
-            self.has_failed();
+            if error.is_all {
+                self.has_failed();
+            }
             return Err(error);
         }
-        match failures.told.is_some() && self.failures() == failures {
+        let now = self.failures();
+        match failures.told.is_some() && now == failures {
             true => Ok(()),
-            false => {
-                let nothing = Lost { files: Vec::new(), last: 0 };
-                let lost = self.unsynced.as_ref().map(|_| nothing);
-                Err(SyncFailed { kind: ErrorKind::Io, lost })
-            }
+            // Of one that lost some files the engine knows.
+            false => Err(SyncFailed {
+                kind: ErrorKind::Io,
+                is_all: now.own_of_all != failures.own_of_all,
+                lost: None,
+            }),
         }
     }
 }
@@ -147,7 +168,7 @@ mod tests {
         whole.has_failed();
         assert_eq!(
             whole.sync(before, |_| panic!("it was reported")),
-            Err(SyncFailed { kind: ErrorKind::Io, lost: None })
+            Err(SyncFailed::of_all(ErrorKind::Io))
         );
         assert_eq!(whole.sync(whole.failures(), |_| panic!("nothing fails")), Ok(()));
     }

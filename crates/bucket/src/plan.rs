@@ -31,8 +31,7 @@ pub struct Limits {
     pub parts_max: usize,
     /// A clean range shorter than this is fetched and uploaded with its neighbours.
     pub gap_min: u64,
-    /// A composed part that only a long clean range could follow gets no further segment when it has more than this and has at least
-    /// `part_min` bytes.
+    /// A composed part gets no further segment when it has more than this and has at least `part_min` bytes.
     pub layers_max: usize,
 }
 
@@ -152,9 +151,12 @@ pub fn plan(size: u64, base: u64, dirty: &RangeSet, limits: &Limits) -> Plan {
     // Copies of a very large file take at most half of the parts.
     let copy_max = limits.copy_max.max(size.div_ceil(limits.parts_max as u64 / 2));
     let runs = runs(size, base, dirty, limits.gap_min);
-    let parts = compose(runs, base, &Limits { copy_max, ..*limits });
-    if parts.len() <= limits.parts_max {
-        return Plan::Parts(parts);
+    let limits = &Limits { copy_max, ..*limits };
+    for is_short in [true, false] {
+        let parts = compose(runs.clone(), base, is_short, limits);
+        if parts.len() <= limits.parts_max {
+            return Plan::Parts(parts);
+        }
     }
     Plan::Parts(even(size, base, dirty, limits))
 }
@@ -172,7 +174,8 @@ fn runs(size: u64, base: u64, dirty: &RangeSet, gap_min: u64) -> Vec<Segment> {
     runs
 }
 
-fn compose(runs: Vec<Segment>, base: u64, limits: &Limits) -> Vec<Part> {
+/// Makes parts of the runs: temporary objects as short as they may be, or fewer that have more each.
+fn compose(runs: Vec<Segment>, base: u64, is_short: bool, limits: &Limits) -> Vec<Part> {
     let lead = (base >= limits.part_min).then_some(0..limits.part_min);
     let mut parts = Vec::new();
     let mut group: Vec<Segment> = Vec::new();
@@ -185,8 +188,8 @@ fn compose(runs: Vec<Segment>, base: u64, limits: &Limits) -> Vec<Part> {
             (run.range.start, is_long) = (at, true);
         }
         let may_end = match lead {
-            Some(_) => run.copy && group.len() > 1,
-            None => group.len() > limits.layers_max,
+            Some(_) if is_short => run.copy && group.len() > 1,
+            _ => group.len() > limits.layers_max,
         };
         if is_long && (run.bytes() >= limits.part_min || may_end) {
             close(&mut parts, std::mem::take(&mut group), lead.clone(), limits);

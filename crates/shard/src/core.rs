@@ -236,28 +236,32 @@ impl Core {
         failures: Failures,
     ) -> Result<(), SyncFailed> {
         let changes = self.lock().engine.changes_at_home();
-        whole.sync(failures, |SyncFailed { kind, lost }| {
+        whole.sync(failures, |failed| {
             self.event(Thread::Completion, |state, now| {
-                let files = lost.as_ref().map(|lost| &*lost.files);
-                let known = state.engine.home_sync_failed(*kind, files, now);
-                if let Some(lost) = lost {
-                    self.directory.are_told(lost, &known);
-                }
+                let known = state.engine.home_sync_failed(failed.kind, failed.files(), now);
+                self.losses_are_told(failed, &known);
             });
         })?;
         self.lock().engine.home_is_synced(changes);
         Ok(())
     }
 
+    /// The engine knows what home has lost of these files.
+    fn losses_are_told(&self, failed: &SyncFailed, known: &[FileId]) {
+        if let Some(lost) = &failed.lost {
+            self.directory.are_told(lost, known);
+        }
+    }
+
     fn log_ended(&self, io: IoId, result: Result<(), SyncFailed>, work: &mut Work) {
         let mut state = self.lock();
         let now = self.now();
-        match result {
-            Err(SyncFailed { kind, lost: Some(lost) }) => {
-                let known = state.engine.log_lost(io, kind, &lost.files, now);
-                self.directory.are_told(&lost, &known);
+        match &result {
+            Err(failed) if failed.lost.is_some() => {
+                let known = state.engine.log_lost(io, failed.kind, failed.files(), now);
+                self.losses_are_told(failed, &known);
             }
-            result => state.engine.log_completed(io, result.map_err(|failed| failed.kind), now),
+            _ => state.engine.log_completed(io, result.map_err(|failed| failed.kind), now),
         }
         state.take_work(work, now);
     }

@@ -295,7 +295,10 @@ impl Shard {
             let is_identified = identifies.allowed && !self.finds_by_number();
             let identity = is_identified.then(|| self.identity_of(home));
             self.core.event(Thread::Holding, |state, _| {
-                if let Some(identity) = identity.filter(|_| state.has(file, home)) {
+                if !state.has(file, home) {
+                    // Its size was set at home.
+                    state.engine.changed_at_home(file);
+                } else if let Some(identity) = identity {
                     state.engine.identify(file, &identity);
                 }
             });

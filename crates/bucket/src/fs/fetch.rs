@@ -146,7 +146,16 @@ impl Fetched {
                 Missing::OnItsWay => {
                     drop(self.shared.came.wait(inner).unwrap_or_else(PoisonError::into_inner));
                 }
-                Missing::From(unit) => self.fetch(&**store, inner, &object, unit, fetch_end)?,
+                Missing::From(unit) => {
+                    let fetched = self.fetch(&**store, inner, &object, unit, fetch_end);
+                    // What was read ahead with it may have failed.
+                    let units = at / UNIT..end.div_ceil(UNIT);
+                    if fetched.is_err()
+                        && !matches!(missing(&self.lock(), &object, units), Missing::Nothing)
+                    {
+                        return fetched;
+                    }
+                }
             }
         }
     }

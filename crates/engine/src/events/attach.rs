@@ -1,5 +1,7 @@
 //! Attaching, detaching and discarding files, and questions about attached files.
 
+use weir_frames::PAGE_BYTES;
+
 use crate::cache::file::File;
 use crate::cache::page::PageIo;
 use crate::command::{DataState, FileId, HomeAttributes, Output};
@@ -8,17 +10,14 @@ use crate::error::{ErrorCursor, ErrorKind};
 use crate::place::FileIx;
 use crate::time::Time;
 
-/// The least that a home is given which may lose it, bytes.
-const WRITE_UNIT_MIN: u32 = 512;
+/// The least write unit of a device, bytes.
+const SECTOR: u32 = 512;
 
 impl Engine {
     /// Attaches a file. If it is attached already, its home attributes are ignored, except that it may have become
     /// readable.
-    pub fn attach(&mut self, file: FileId, mut home: HomeAttributes) {
-        if !self.config.keeps_unsynced {
-            // Home may lose a write that it has acknowledged: pages can be written again, patches that have left memory cannot.
-            home.write_unit = home.write_unit.max(WRITE_UNIT_MIN);
-        }
+    pub fn attach(&mut self, file: FileId, home: HomeAttributes) {
+        let home = self.taken(home);
         match self.cache.files.find(file) {
             Some(ix) => {
                 let file = &mut self.cache.files[ix];
@@ -31,6 +30,15 @@ impl Engine {
                 self.cache.files[ix].home.unsynced = !self.is_home_synced();
             }
         }
+    }
+
+    /// Attributes at home as they are used. A home that takes bytes but may lose what it has acknowledged is given pages: those can be
+    /// written again, patches that have left memory cannot.
+    fn taken(&self, mut home: HomeAttributes) -> HomeAttributes {
+        if !self.config.keeps_unsynced && home.write_unit < SECTOR {
+            home.write_unit = PAGE_BYTES as u32;
+        }
+        home
     }
 
     /// Whether home has all that it has of files that are not attached durably, or the log has it: so it is where nobody else changes
@@ -119,6 +127,7 @@ impl Engine {
             return false;
         }
         self.drop_pages(ix);
+        let home = self.taken(home);
         self.cache.files[ix].set_home(home);
         self.home_is_ahead(ix);
         true

@@ -21,10 +21,7 @@ impl Engine {
     /// The file is at home now, or never will be and is about to be discarded.
     pub fn bound(&mut self, file: FileId, now: Time) {
         self.clock = now;
-        let Some(file) = self.cache.files.find(file) else {
-            // Its size was set at home.
-            return self.changed_without_log();
-        };
+        let Some(file) = self.cache.files.find(file) else { return };
         if !std::mem::take(&mut self.cache.files[file].unbound) {
             return;
         }

@@ -193,6 +193,9 @@ impl Engine {
         now: Time,
     ) {
         self.write_ended(file, offset, len, result);
+        if let Err(kind) = self.told_of_write(file, result) {
+            self.cache.files[file].record_error(kind);
+        }
         let content = self.device.patch_destages.get(&ix).map(|destage| destage.content);
         let result = content.map_or(result, |content| self.sent(file, content, result));
         let told = self.told_of_write(file, result);
@@ -226,9 +229,6 @@ impl Engine {
                 self.home_without_log(file, ix);
             }
             Err(kind) => {
-                if told.is_err() {
-                    self.cache.files[file].record_error(kind);
-                }
                 self.take_back_retained(destage.content);
                 self.transfer_failed(ix, kind, now);
             }

@@ -28,17 +28,17 @@ impl Engine {
         self.log_ended(io, result, None, now);
     }
 
-    /// As [`Engine::log_completed`], of a sync of home that failed: it is known which files home has `lost` something of. Says which of
+    /// As [`Engine::log_completed`], of a sync of home that failed: it may be known which files home has `lost` something of. Says which of
     /// them are attached.
     pub fn log_lost(
         &mut self,
         io: IoId,
         kind: ErrorKind,
-        lost: &[FileId],
+        lost: Option<&[FileId]>,
         now: Time,
     ) -> Vec<FileId> {
-        let known = self.files_at_home(Some(lost));
-        self.log_ended(io, Err(kind), Some(lost), now);
+        let known = self.files_at_home(lost);
+        self.log_ended(io, Err(kind), lost, now);
         known.into_iter().map(|(_, id)| id).collect()
     }
 

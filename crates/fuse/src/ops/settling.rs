@@ -32,9 +32,9 @@ impl FileSystem {
         let settled = self.shard.settle_home();
         behind.settled(match settled {
             Ok(()) => SyncOfHome::Done,
-            Err(SyncFailed { kind, ref lost }) => {
+            Err(SyncFailed { kind, is_all, .. }) => {
                 let errno = Errno::from(weir_engine::Error::Home(kind)).code();
-                match lost.is_some() || self.shard.home_keeps_unsynced() {
+                match !is_all || self.shard.home_keeps_unsynced() {
                     true => SyncOfHome::Kept(errno),
                     // It is not known any more what is parked.
                     false => SyncOfHome::Lost { errno, parked: self.parked_at_home(behind).ok() },
