@@ -136,6 +136,30 @@ case $case in
         expect_equal "the tree" "$(hash_of_tree "$MNT")" "$before"
         expect_equal "the time of a file" "$(stat -c %Y "$MNT/moved/file")" "$(stat -c %Y "$plain/moved/file")"
         umount_weir "$MNT"
+        step "small writes to a large object, and their fsync, ask the bucket for nothing"
+        mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT"
+        # Counted a second ago.
+        asked() {
+            sleep 1.5
+            for kind in get put copy upload_part multipart_begin; do status "$MNT" "bucket.store.$kind"; done
+        }
+        stat "$MNT/large" >"$WORK/stat"
+        requests=$(asked)
+        python3 - "$plain/large" "$MNT/large" <<'EOF'
+import os, sys
+files = [os.open(path, os.O_WRONLY) for path in sys.argv[1:]]
+for number in range(20):
+    for file in files:
+        os.pwrite(file, b"%4d" % number * 25, 50 + number * 1_234_567)
+for file in files:
+    os.fsync(file)
+EOF
+        expect_equal "requests of each kind" "$(asked)" "$requests"
+        weir sync "$MNT"
+        expect_equal "pages fetched" "$(status "$MNT" fetched_pages)" 0
+        cmp "$plain/large" "$OBJECTS/bucket/pre/large" || fail "the large object after small writes"
+        before=$(hash_of_tree "$MNT")
+        umount_weir "$MNT"
         step "what a mount has fetched the next one finds on disk"
         cd "$WORK"
         for round in 1 2; do
