@@ -163,7 +163,11 @@ impl FileSystem {
             (Ok(false), Some((id, _))) => was_not_done(behind, begun, *id),
             (Ok(true), None) => {
                 match &begun.step {
-                    Step { node, from: Some(_), to: Some(to) } => self.was_moved(*node, to),
+                    Step { node, from: Some(_), to: Some(to) } => {
+                        if let Err(error) = self.reach_moved(*node, to) {
+                            return self.answer_lost(behind, doubt, error);
+                        }
+                    }
                     Step { node, from: Some(from), to: None } => self.lost_at_home(*node, from),
                     Step { from: None, .. } => {}
                 }
@@ -214,11 +218,22 @@ impl FileSystem {
         }
     }
 
+    /// Takes what home has under a node's new name for it.
+    ///
+    /// # Errors
+    /// Home does not answer again: it is to be asked later.
+    fn reach_moved(self: &Arc<Self>, node: NodeId, to: &Place) -> Result<(), HomeError> {
+        match self.was_moved(node, to).map_err(|errno| HomeError::Refused(errno.code())) {
+            Err(error) if is_unsure(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// What a command that home did has left there.
     fn found(self: &Arc<Self>, command: &Command) -> Result<Found, HomeError> {
         match command {
             Command::Rename { node, to, replacing, .. } => {
-                self.was_moved(*node, to);
+                self.reach_moved(*node, to)?;
                 if let Some(replaced) = replacing {
                     self.lost_at_home(*replaced, to);
                 }

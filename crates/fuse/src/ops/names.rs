@@ -652,15 +652,22 @@ impl FileSystem {
 
     /// Home was found to have given a node this name, when its answer was lost. What it is open by may lead nowhere: libfuse(3) knows a file by the name that it
     /// had when home's answer was lost.
-    pub(crate) fn was_moved(self: &Arc<Self>, node: NodeId, to: &weir_names::Place) {
+    ///
+    /// # Errors
+    /// Home's, for the new name.
+    pub(crate) fn was_moved(
+        self: &Arc<Self>,
+        node: NodeId,
+        to: &weir_names::Place,
+    ) -> Result<(), Errno> {
         self.found_in_tree(node, to);
         let held = self.inodes.get(node).filter(|inode| inode.is_at_home());
-        let Some(inode) = held.filter(|_| !self.home.are_by_handle()) else { return };
+        let Some(inode) = held.filter(|_| !self.home.are_by_handle()) else { return Ok(()) };
         let opened = self.open_as(&inode, to);
         let moved = opened.and_then(|found| found.map_or(Ok(()), |found| inode.was_moved(found)));
-        if let Err(error) = moved {
-            tracing::debug!("{node:?} is not reached by its new name {to:?}: {error:?}");
-        }
+        moved.inspect_err(|errno| {
+            tracing::debug!("{node:?} is not reached by its new name {to:?}: {errno:?}");
+        })
     }
 
     /// Opens what home has under a name; `None` if that cannot be this inode.
