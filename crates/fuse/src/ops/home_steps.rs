@@ -36,6 +36,9 @@ const UNSURE: [i32; 10] = [
 /// A cache before home says no longer than this what was. That of sshfs has 20 s (`dcache_timeout`).
 const CACHED_MAX: Duration = Duration::from_secs(30);
 
+/// How long home is asked again for a file that it has moved, if it answers otherwise.
+const REACHED_MAX: Duration = Duration::from_secs(300);
+
 /// Whether home may have done what it answered with this error.
 pub(crate) fn is_unsure(error: HomeError) -> bool {
     matches!(error, HomeError::Refused(code) if UNSURE.contains(&code))
@@ -125,6 +128,10 @@ impl FileSystem {
                 Err(Refusal::Full) => return Ok(Before::Full),
                 Err(Refusal::Doubt(doubt)) => match self.was_done(&doubt) {
                     Ok(true) => {
+                        if let Err(error) = self.was_done_at_once(&doubt) {
+                            self.answer_lost(behind, *doubt, error);
+                            return Err(error);
+                        }
                         behind.end_step(&doubt.begun, Stage::Done);
                         // The tree knows another home.
                         return Err(HomeError::Changed);
@@ -145,7 +152,7 @@ impl FileSystem {
         let was_done = self.was_done(&doubt);
         tracing::debug!("home did {:?}: {was_done:?}", begun.step);
         match (was_done, of) {
-            (Ok(true), Some((id, command))) => match self.found(command) {
+            (Ok(true), Some((id, command))) => match self.found(command, doubt.since) {
                 Ok(Found::Made(made)) => {
                     self.name_in_log(behind, *id, *made, Some(begun.clone()), Duration::ZERO);
                 }
@@ -162,14 +169,8 @@ impl FileSystem {
             },
             (Ok(false), Some((id, _))) => was_not_done(behind, begun, *id),
             (Ok(true), None) => {
-                match &begun.step {
-                    Step { node, from: Some(_), to: Some(to) } => {
-                        if let Err(error) = self.reach_moved(*node, to) {
-                            return self.answer_lost(behind, doubt, error);
-                        }
-                    }
-                    Step { node, from: Some(from), to: None } => self.lost_at_home(*node, from),
-                    Step { from: None, .. } => {}
+                if let Err(error) = self.was_done_at_once(&doubt) {
+                    return self.answer_lost(behind, doubt, error);
                 }
                 behind.end_step(begun, Stage::Done);
             }
@@ -218,22 +219,46 @@ impl FileSystem {
         }
     }
 
-    /// Takes what home has under a node's new name for it.
+    /// Home did a step whose command has ended.
+    ///
+    /// # Errors
+    /// As [`FileSystem::reach_moved`].
+    fn was_done_at_once(self: &Arc<Self>, doubt: &Doubt) -> Result<(), HomeError> {
+        match &doubt.begun.step {
+            Step { node, from: Some(_), to: Some(to) } => {
+                self.reach_moved(*node, to, doubt.since)?;
+            }
+            Step { node, from: Some(from), to: None } => self.lost_at_home(*node, from),
+            Step { from: None, .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Takes what home has under a node's new name for it; `since`: since when it is not known what home did.
     ///
     /// # Errors
     /// Home does not answer again: it is to be asked later.
-    fn reach_moved(self: &Arc<Self>, node: NodeId, to: &Place) -> Result<(), HomeError> {
-        match self.was_moved(node, to).map_err(|errno| HomeError::Refused(errno.code())) {
-            Err(error) if is_unsure(error) => Err(error),
-            _ => Ok(()),
+    fn reach_moved(
+        self: &Arc<Self>,
+        node: NodeId,
+        to: &Place,
+        since: Instant,
+    ) -> Result<(), HomeError> {
+        match self.was_moved(node, to) {
+            Err(error) if is_unsure(error) && since.elapsed() < REACHED_MAX => Err(error),
+            Err(error) => {
+                tracing::warn!("{node:?} is not reached by its new name {to:?}: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
     /// What a command that home did has left there.
-    fn found(self: &Arc<Self>, command: &Command) -> Result<Found, HomeError> {
+    fn found(self: &Arc<Self>, command: &Command, since: Instant) -> Result<Found, HomeError> {
         match command {
             Command::Rename { node, to, replacing, .. } => {
-                self.reach_moved(*node, to)?;
+                self.reach_moved(*node, to, since)?;
                 if let Some(replaced) = replacing {
                     self.lost_at_home(*replaced, to);
                 }

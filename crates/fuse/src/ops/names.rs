@@ -14,7 +14,7 @@ use weir_backend::home_names::{HomeCommand, Looked, Status, read_link};
 use weir_engine::FileId;
 use weir_names::Way;
 use weir_names::command::{Entry, NameCommand};
-use weir_names::tree::{Kind, NAME_BYTES_MAX, Step};
+use weir_names::tree::{HomeError, Kind, NAME_BYTES_MAX, Step};
 use weir_shard::Renamed;
 
 use crate::attr::{self, Attributes};
@@ -659,15 +659,12 @@ impl FileSystem {
         self: &Arc<Self>,
         node: NodeId,
         to: &weir_names::Place,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), HomeError> {
         self.found_in_tree(node, to);
         let held = self.inodes.get(node).filter(|inode| inode.is_at_home());
         let Some(inode) = held.filter(|_| !self.home.are_by_handle()) else { return Ok(()) };
-        let opened = self.open_as(&inode, to);
-        let moved = opened.and_then(|found| found.map_or(Ok(()), |found| inode.was_moved(found)));
-        moved.inspect_err(|errno| {
-            tracing::debug!("{node:?} is not reached by its new name {to:?}: {errno:?}");
-        })
+        let Some(found) = self.open_as(&inode, to)? else { return Ok(()) };
+        inode.was_moved(found).map_err(|errno| HomeError::Refused(errno.code()))
     }
 
     /// Opens what home has under a name; `None` if that cannot be this inode.
@@ -675,12 +672,15 @@ impl FileSystem {
         self: &Arc<Self>,
         inode: &Inode,
         at: &weir_names::Place,
-    ) -> Result<Option<OwnedFd>, Errno> {
+    ) -> Result<Option<OwnedFd>, HomeError> {
         let directory = self.directory_of(at)?;
         let Entry { directory, name } = directory.at(at)?;
-        let found = self.home.open_place(directory, name.as_bytes())?;
-        let is_same = FileType::from_raw_mode(Status::of(found.as_fd())?.mode) == inode.kind();
-        Ok(is_same.then_some(found))
+        let open = || -> Result<_, Errno> {
+            let found = self.home.open_place(directory, name.as_bytes())?;
+            let kind = FileType::from_raw_mode(Status::of(found.as_fd())?.mode);
+            Ok((kind == inode.kind()).then_some(found))
+        };
+        open().map_err(|errno| HomeError::Refused(errno.code()))
     }
 
     /// A name of an inode was removed, and its change time was noted. If it was the last one and no program has the file open,
