@@ -114,7 +114,7 @@ impl Profile {
                 }
             }
         }
-        let write_unit = *rng.pick(&[1, 512, 512, 1024, 4096]);
+        let write_unit = *rng.pick(&[512, 512, 1024, 4096]);
         Home::new(bytes, &holes, write_unit, !rng.chance(80))
     }
 }

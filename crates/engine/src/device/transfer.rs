@@ -55,8 +55,6 @@ pub(crate) struct Content {
     pub(crate) seq: u64,
     /// The first segment of the log that must be kept until the content is durable at home.
     pub(crate) rec: Option<Segment>,
-    /// How many syncs of the file's home had failed when it was sent.
-    pub(crate) losses: u32,
 }
 
 /// The progress of the destage of one page's patches. Runs are written one after the other: two transfers of one

@@ -72,25 +72,11 @@ impl Engine {
 
     /// A page's content enters transfer to home.
     pub(crate) fn send_home(&mut self, ix: PageIx, io: PageIo) -> Content {
-        let losses = self.cache.files[self.cache.pages[ix].file].settled.losses;
         self.update(ix, |page| {
             page.io = io;
             let seq = std::mem::take(&mut page.dirty_seq);
-            Content { page: ix, seq, rec: page.rec.take(), losses }
+            Content { page: ix, seq, rec: page.rec.take() }
         })
-    }
-
-    /// What became of a content whose write ended. Of what had gone home when a sync of it failed meanwhile nothing is known: the sync
-    /// may have told what a part of this write failed with.
-    fn sent(
-        &self,
-        file: FileIx,
-        content: Content,
-        result: Result<(), ErrorKind>,
-    ) -> Result<(), ErrorKind> {
-        let file = &self.cache.files[file];
-        let is_lost = content.losses != file.settled.losses && !file.discarded;
-        if is_lost { result.and(Err(ErrorKind::Io)) } else { result }
     }
 
     /// A page's content was not written home: the page takes over the content's log retention.
@@ -145,8 +131,6 @@ impl Engine {
         }
         for &content in pages {
             let ix = content.page;
-            let result = self.sent(file, content, result);
-            let told = self.told_of_write(file, result);
             self.cache.files[file].destaging_pages -= 1;
             match result {
                 Ok(()) => {
@@ -193,11 +177,6 @@ impl Engine {
         now: Time,
     ) {
         self.write_ended(file, offset, len, result);
-        if let Err(kind) = self.told_of_write(file, result) {
-            self.cache.files[file].record_error(kind);
-        }
-        let content = self.device.patch_destages.get(&ix).map(|destage| destage.content);
-        let result = content.map_or(result, |content| self.sent(file, content, result));
         let told = self.told_of_write(file, result);
         let destage =
             self.device.patch_destages.get_mut(&ix).expect("the page's patches are in transfer");
@@ -229,6 +208,9 @@ impl Engine {
                 self.home_without_log(file, ix);
             }
             Err(kind) => {
+                if told.is_err() {
+                    self.cache.files[file].record_error(kind);
+                }
                 self.take_back_retained(destage.content);
                 self.transfer_failed(ix, kind, now);
             }
@@ -389,51 +371,6 @@ mod tests {
         assert_eq!(way_home(512, true, &[100]), (vec![(0, 4096)], 1));
         // It may lose them when they are not in memory any more.
         assert_eq!(way_home(1, false, &[100]), (vec![(0, 4096)], 1));
-    }
-
-    #[test]
-    fn a_page_of_which_a_part_may_be_lost_is_written_again() {
-        let page = PAGE_BYTES as u64;
-        // Two runs of a page, and two pages at once.
-        for (len, offsets) in [(10, [0, page / 2]), (PAGE_BYTES, [0, page])] {
-            let mut engine = engine(false);
-            let mut now = Time::from_millis(1);
-            let home =
-                HomeAttributes { size: 2 * page, dense: true, write_unit: 512, readable: false };
-            engine.attach(FILE, home);
-            for (number, offset) in (10..).zip(offsets) {
-                let data = vec![1; len];
-                let _ = engine.write(RequestId(number), FILE, offset, &data, Durability::None, now);
-            }
-            let _ = engine.sync(SYNC, FILE, Durability::Data, now);
-            let (mut writes, _) = outputs(&mut engine, now);
-            assert_eq!(writes.len(), 1);
-            if len == 10 {
-                engine.complete(writes[0], Completion::Written { result: Ok(()) }, now);
-                writes = outputs(&mut engine, now).0;
-            }
-            assert_eq!(engine.home_sync_failed(ErrorKind::Io, Some(&[FILE]), now), [FILE]);
-            engine.complete(writes[0], Completion::Written { result: Ok(()) }, now);
-            let (_, replies) = outputs(&mut engine, now);
-            assert!(matches!(replies[..], [(SYNC, Reply::Synced(Err(_)))]), "{replies:?}");
-            assert!(engine.has_dirty(FILE));
-            let again = RequestId(3);
-            let _ = engine.sync(again, FILE, Durability::Data, now);
-            let (mut written, mut answers) = (0, Vec::new());
-            for _ in 0..10 {
-                now = now + engine.config().retry_delay * 2;
-                engine.tick(now);
-                let (writes, replies) = outputs(&mut engine, now);
-                written += writes.len();
-                answers.extend(replies);
-                for io in writes {
-                    engine.complete(io, Completion::Written { result: Ok(()) }, now);
-                }
-            }
-            assert_eq!(written, if len == 10 { 2 } else { 1 });
-            assert!(!engine.has_dirty(FILE) && answers.iter().any(|(of, _)| *of == again));
-            engine.check_invariants();
-        }
     }
 
     #[test]

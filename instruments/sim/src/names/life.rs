@@ -487,8 +487,7 @@ impl Life {
 
     fn attributes_of(&self, inode: NodeId) -> HomeAttributes {
         let size = self.home.files[&inode].content().len() as u64;
-        let write_unit = if inode.0.is_multiple_of(2) { 512 } else { 1 };
-        HomeAttributes { size, dense: true, write_unit, readable: true }
+        HomeAttributes { size, dense: true, write_unit: 512, readable: true }
     }
 
     /// Home refuses from now on, for a while or for good.

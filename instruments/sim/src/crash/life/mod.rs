@@ -262,7 +262,7 @@ impl Life {
         let home = HomeAttributes {
             size: self.homes[file].content().len() as u64,
             dense: true,
-            write_unit: if file.is_multiple_of(2) { 512 } else { 1 },
+            write_unit: 512,
             readable: true,
         };
         self.engine.attach(file_id(file), home);
