@@ -32,7 +32,7 @@ enum Unit {
     Ready(Arc<str>, Arc<[u8]>, u64),
 }
 
-/// Somebody who reads.
+/// What is known of the reads of one file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     /// Where this reader began to read in order.
@@ -383,7 +383,7 @@ mod tests {
         let places: Vec<_> = (1..100).map(|number| (number * (300 << 10), 4096)).collect();
         assert_eq!(ahead(&places), 99 * UNIT);
         assert!(ahead(&[(5 << 20, 4096), ((5 << 20) + 4096, 4096)]) <= 4 * UNIT);
-        // Who reads on has soon as much fetched as is ever fetched ahead.
+        // After 8 MiB in order, nearly the most is fetched ahead: 32 MiB.
         let mut stream = Stream::default();
         for at in (0..8 << 20).step_by(128 << 10) {
             stream.follow(at, at + UNIT, SIZE, THREADS_MAX);

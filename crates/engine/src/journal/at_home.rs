@@ -1,6 +1,6 @@
 //! What was changed at home and is neither in the log nor synced.
 
-/// Such changes of files that are not attached any more, as far as they can be told apart by their numbers.
+/// Counts such changes of files that are not attached, or were not any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtHome {
     /// How many there were.
@@ -19,7 +19,7 @@ impl Default for AtHome {
 }
 
 impl AtHome {
-    /// A sync of home has succeeded that began after so many changes.
+    /// A sync of home has succeeded; `changes`: how many there were when it began.
     pub(crate) fn synced(&mut self, changes: u64) {
         self.synced = self.synced.max(changes);
     }
