@@ -69,7 +69,9 @@ fn parts(store: &dyn Store, key: &str) -> Result<(), String> {
     let made = (|| {
         let first = store.copy_part(key, &upload, 1, key, &etag, 0..PART as u64)?;
         let second = store.upload_part(key, &upload, 2, b"eir".to_vec())?;
-        store.complete(key, &upload, &[(1, first), (2, second)], &Condition::Etag(etag.clone()))
+        let parts = [(1, first), (2, second)];
+        let made = store.complete(key, &upload, &parts, &Condition::Etag(etag.clone()))?;
+        Ok::<_, StoreError>(made.etag)
     })();
     if made.is_err() {
         // The first fault is the one to tell.

@@ -149,7 +149,7 @@ impl FileSystem {
         let size = stream.next * self.settings.limits.part;
         let made = match stream.failed || parts.len() as u64 != stream.next || stream.valid == 0 {
             true => None,
-            false => self.store().complete(&stream.key, upload, &parts, &Condition::None).ok(),
+            false => self.complete(&stream.key, upload, &parts, &Condition::None, None).ok(),
         };
         match &made {
             Some(_) => self.forget_multipart(upload),

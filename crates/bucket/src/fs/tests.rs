@@ -57,6 +57,7 @@ fn open_with(
         limits: LIMITS,
         listing_ttl: ttl,
         quiet: Duration::ZERO,
+        seen_within: Duration::from_millis(20),
         pending_bytes_max: 1 << 20,
         pending_nodes_max: 1000,
         parallel,
@@ -177,6 +178,7 @@ impl Run {
             match random.below(12) {
                 0 => Some(Failure::Before),
                 1 => Some(Failure::After),
+                2 if kind == "complete" => Some(Failure::UnderWay(random.below(5) as u32)),
                 _ => None,
             }
         });

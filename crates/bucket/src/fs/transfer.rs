@@ -1,18 +1,24 @@
 //! Carries out what [`crate::plan`] decided: PUTs, multipart uploads and server-side copies.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use super::data::read_spool;
+use super::doubt::identity;
 use super::upload::Job;
 use super::{Error, FileSystem, Result, TEMPORARY, in_parallel};
 use crate::metadata::{Kind, Properties};
 use crate::plan::{Composed, Part, Plan, Segment, Source, bytes_of, pieces, plan};
 use crate::ranges::RangeSet;
 use crate::state_file::Change;
-use crate::store::{Begun, Condition, StoreError};
+use crate::store::{Begun, Completed, Condition, StoreError};
 
 /// The largest object that one request copies.
 const COPY_BYTES_MAX: u64 = 5 << 30;
+
+/// How long to wait before an object is asked for again that is not there yet.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
+const PAUSE_LAST: Duration = Duration::from_secs(1);
 
 /// An object that exists for a moment.
 struct Temporary {
@@ -108,17 +114,54 @@ impl FileSystem {
         let put = put.into_iter().collect::<Result<Vec<String>>>();
         let result = put.and_then(|etags| {
             let parts: Vec<(i32, String)> = (1..).zip(etags).collect();
-            match self.store().complete(key, &upload, &parts, condition) {
-                // Its answer may have been lost; who asks finds out by the object.
-                Err(StoreError::NotFound(_)) => Err(StoreError::Changed(key.into()).into()),
-                answer => Ok(answer?),
-            }
+            self.complete(key, &upload, &parts, condition, identity(properties))
         });
         match result {
             Ok(_) => self.forget_multipart(&upload),
             Err(_) => self.give_up(key, &upload),
         }
         result
+    }
+
+    /// Makes an object, of this identity if it has one, of the parts of an upload; its ETag. It is there when this returns, also if the
+    /// first answer was lost.
+    pub(super) fn complete(
+        &self,
+        key: &str,
+        upload: &str,
+        parts: &[(i32, String)],
+        condition: &Condition,
+        written: Option<&str>,
+    ) -> Result<String> {
+        let etag = match self.store().complete(key, upload, parts, condition) {
+            Ok(Completed { etag, is_first: true }) => return Ok(etag),
+            Ok(Completed { etag, .. }) => etag,
+            // The answer may have been lost; who asks finds out by the object.
+            Err(StoreError::NotFound(_)) => return Err(StoreError::Changed(key.into()).into()),
+            Err(error) => return Err(error.into()),
+        };
+        let begun = Instant::now();
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let found = self.object(key)?;
+            let is_as_before = match (&found, condition) {
+                (Some(head), _) if head.etag == etag && identity(&head.properties) == written => {
+                    return Ok(etag);
+                }
+                (_, Condition::None) | (None, Condition::Absent) => true,
+                (Some(head), Condition::Etag(before)) => head.etag == *before,
+                _ => false,
+            };
+            if !is_as_before {
+                return Err(StoreError::Changed(key.into()).into());
+            }
+            if begun.elapsed() >= self.settings.seen_within {
+                let words = format!("the store says that it has made {key}, and has not");
+                return Err(StoreError::Failed(words).into());
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE_LAST);
+        }
     }
 
     /// Begins a multipart upload; its identity. It is noted, and so is that there may be another of the key whose answer was lost:

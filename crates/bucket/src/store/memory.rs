@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Begun, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished};
+use super::{
+    Begun, Completed, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished,
+};
 use crate::metadata::{Properties, Time};
 
 /// How a request fails.
@@ -16,6 +18,8 @@ pub enum Failure {
     After,
     /// It is carried out, and the answer comes after this time.
     Late(std::time::Duration),
+    /// The end of an upload: it is answered as if it were carried out, and is under way for that many further requests.
+    UnderWay(u32),
 }
 
 #[derive(Clone)]
@@ -39,6 +43,10 @@ type Fails = Box<dyn FnMut(&str, &str) -> Option<Failure> + Send>;
 struct Inner {
     objects: BTreeMap<String, Object>,
     uploads: BTreeMap<String, Upload>,
+    /// Ends of uploads that are under way, and after how many requests they are done.
+    under_way: Vec<(u32, String, Object, Condition)>,
+    /// The request that is being carried out is to be one of them.
+    delay: Option<u32>,
     number: u64,
     part_min: usize,
     page: usize,
@@ -57,6 +65,8 @@ impl Memory {
             inner: Mutex::new(Inner {
                 objects: BTreeMap::new(),
                 uploads: BTreeMap::new(),
+                under_way: Vec::new(),
+                delay: None,
                 number: 0,
                 part_min,
                 page: 7,
@@ -69,8 +79,12 @@ impl Memory {
     pub fn copied(&self) -> Memory {
         let inner = self.inner();
         let copy = Memory::new(inner.part_min);
-        *copy.inner() =
-            Inner { objects: inner.objects.clone(), uploads: inner.uploads.clone(), ..*inner };
+        *copy.inner() = Inner {
+            objects: inner.objects.clone(),
+            uploads: inner.uploads.clone(),
+            under_way: inner.under_way.clone(),
+            ..*inner
+        };
         copy
     }
 
@@ -106,8 +120,15 @@ impl Memory {
         let failure = fails(kind, key);
         drop(fails);
         let mut inner = self.inner();
+        inner.go_on();
         match failure {
             None => call(&mut inner),
+            Some(Failure::UnderWay(requests)) => {
+                inner.delay = Some(requests);
+                let answer = call(&mut inner);
+                inner.delay = None;
+                answer
+            }
             Some(Failure::Late(time)) => {
                 let answer = call(&mut inner);
                 drop(inner);
@@ -138,6 +159,17 @@ impl Inner {
         Ok(object)
     }
 
+    /// Ends what is under way and has its time.
+    fn go_on(&mut self) {
+        for (requests, key, object, condition) in std::mem::take(&mut self.under_way) {
+            match requests.checked_sub(1) {
+                Some(left) => self.under_way.push((left, key, object, condition)),
+                // Nobody waits for its answer.
+                None => drop(self.publish(&key, object, &condition)),
+            }
+        }
+    }
+
     fn store(
         &mut self,
         key: &str,
@@ -145,22 +177,30 @@ impl Inner {
         properties: &Properties,
         condition: &Condition,
     ) -> Result<String> {
+        let object = self.made(body, properties);
+        self.publish(key, object, condition)
+    }
+
+    fn publish(&mut self, key: &str, object: Object, condition: &Condition) -> Result<String> {
         match (condition, self.objects.get(key)) {
             (Condition::None, _) | (Condition::Absent, None) => {}
             (Condition::Etag(etag), Some(object)) if object.etag == *etag => {}
             (Condition::Etag(_), None) => return Err(StoreError::NotFound(key.into())),
             _ => return Err(StoreError::Changed(key.into())),
         }
-        self.number += 1;
-        let etag = format!("\"{}\"", self.number);
-        let object = Object {
-            body,
-            etag: etag.clone(),
-            modified: Time { seconds: 1_700_000_000 + self.number as i64, nanoseconds: 0 },
-            properties: properties.clone(),
-        };
+        let etag = object.etag.clone();
         self.objects.insert(key.into(), object);
         Ok(etag)
+    }
+
+    fn made(&mut self, body: Vec<u8>, properties: &Properties) -> Object {
+        self.number += 1;
+        Object {
+            body,
+            etag: format!("\"{}\"", self.number),
+            modified: Time { seconds: 1_700_000_000 + self.number as i64, nanoseconds: 0 },
+            properties: properties.clone(),
+        }
     }
 
     fn part(&mut self, upload: &str, number: i32, body: Vec<u8>) -> Result<String> {
@@ -319,7 +359,7 @@ impl Store for Memory {
         upload: &str,
         parts: &[(i32, String)],
         condition: &Condition,
-    ) -> Result<String> {
+    ) -> Result<Completed> {
         self.request("complete", key, |inner| {
             let Some(begun) = inner.uploads.get(upload) else {
                 return Err(StoreError::NotFound(upload.into()));
@@ -336,9 +376,17 @@ impl Store for Memory {
                 body.extend_from_slice(bytes);
             }
             let properties = begun.properties.clone();
-            let etag = inner.store(key, body, &properties, condition)?;
+            let object = inner.made(body, &properties);
+            let etag = object.etag.clone();
+            let is_first = inner.delay.is_none();
+            match inner.delay.take() {
+                Some(requests) => {
+                    inner.under_way.push((requests, key.into(), object, condition.clone()));
+                }
+                None => drop(inner.publish(key, object, condition)?),
+            }
             inner.uploads.remove(upload);
-            Ok(etag)
+            Ok(Completed { etag, is_first })
         })
     }
 

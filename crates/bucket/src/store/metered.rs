@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{Begun, Condition, Head, Page, Result, Store, StoreError, Unfinished};
+use super::{Begun, Completed, Condition, Head, Page, Result, Store, StoreError, Unfinished};
 use crate::metadata::Properties;
 
 /// Requests by kind, and bytes of content.
@@ -238,7 +238,7 @@ impl Store for Metered {
         upload: &str,
         parts: &[(i32, String)],
         condition: &Condition,
-    ) -> Result<String> {
+    ) -> Result<Completed> {
         self.change(&self.counts.multipart_complete, |store| {
             store.complete(key, upload, parts, condition)
         })

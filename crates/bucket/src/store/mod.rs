@@ -97,6 +97,16 @@ pub struct Begun {
     pub is_alone: bool,
 }
 
+/// An object that was made of the parts of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Its ETag.
+    pub etag: String,
+    /// This was the answer to the first attempt. To a later one some stores answer so while the first is under way yet, which may
+    /// fail: the object tells.
+    pub is_first: bool,
+}
+
 /// A multipart upload that is neither completed nor aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
@@ -150,14 +160,14 @@ pub trait Store: Send + Sync {
         etag: &str,
         range: Range<u64>,
     ) -> Result<String>;
-    /// Makes the object of its parts; its ETag.
+    /// Makes the object of its parts.
     fn complete(
         &self,
         key: &str,
         upload: &str,
         parts: &[(i32, String)],
         condition: &Condition,
-    ) -> Result<String>;
+    ) -> Result<Completed>;
     /// Gives a multipart upload up; none there is no error.
     fn abort(&self, key: &str, upload: &str) -> Result<()>;
 }

@@ -26,7 +26,9 @@ use aws_smithy_http_client::{Builder, Connector};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::runtime::Runtime;
 
-use super::{Begun, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished};
+use super::{
+    Begun, Completed, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished,
+};
 use crate::metadata::{Header, Properties, Time};
 
 /// Which store, and as whom.
@@ -143,6 +145,23 @@ impl S3 {
             None => DisplayErrorContext(&error).to_string(),
         };
         explain(&self.bucket, key, doing, status, &code, &said)
+    }
+}
+
+/// Makes a request of which it matters how often it was made, which the SDK does not tell: the answer, and whether it is that to the
+/// first attempt. `once` makes one.
+fn attempted<T>(once: impl Fn() -> Result<T>) -> Result<(T, bool)> {
+    let mut pause = RETRY_FIRST;
+    let mut attempts = 1;
+    loop {
+        match once() {
+            Err(StoreError::Failed(_)) if attempts < ATTEMPTS => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(RETRY_LAST);
+                attempts += 1;
+            }
+            answer => return answer.map(|answer| (answer, attempts == 1)),
+        }
     }
 }
 
@@ -419,30 +438,15 @@ impl Store for S3 {
     }
 
     fn begin(&self, key: &str, properties: &Properties) -> Result<Begun> {
-        // Each attempt begins another upload, so the SDK, which does not tell of its attempts, makes one.
-        let once = || {
+        // Each attempt begins another upload.
+        let (answer, is_alone) = attempted(|| {
             let request = self.client.create_multipart_upload().bucket(&self.bucket).key(key);
             let once = aws_sdk_s3::config::Builder::new().retry_config(RetryConfig::disabled());
             let request = with_properties!(request, properties).customize().config_override(once);
             let answer = self.runtime.block_on(request.send());
             answer.map_err(|error| self.error(key, "begin the upload of", error))
-        };
-        let mut pause = RETRY_FIRST;
-        let mut attempts = 1;
-        loop {
-            match once() {
-                Ok(answer) => {
-                    let upload = answer.upload_id().unwrap_or_default().to_owned();
-                    return Ok(Begun { upload, is_alone: attempts == 1 });
-                }
-                Err(StoreError::Failed(_)) if attempts < ATTEMPTS => {
-                    std::thread::sleep(pause);
-                    pause = (2 * pause).min(RETRY_LAST);
-                    attempts += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        })?;
+        Ok(Begun { upload: answer.upload_id().unwrap_or_default().to_owned(), is_alone })
     }
 
     fn unfinished(&self, prefix: &str) -> Result<Vec<Unfinished>> {
@@ -512,17 +516,20 @@ impl Store for S3 {
         upload: &str,
         parts: &[(i32, String)],
         condition: &Condition,
-    ) -> Result<String> {
+    ) -> Result<Completed> {
         let parts = parts.iter().map(|(number, etag)| {
             CompletedPart::builder().part_number(*number).e_tag(etag).build()
         });
         let parts = CompletedMultipartUpload::builder().set_parts(Some(parts.collect())).build();
-        let request = self.client.complete_multipart_upload().bucket(&self.bucket).key(key);
-        let request = with_condition!(request.upload_id(upload).multipart_upload(parts), condition);
-        let request = request.customize().config_override(within(ANSWER_OF_COPY));
-        let answer = self.runtime.block_on(request.send());
-        let answer = answer.map_err(|error| self.error(key, "complete the upload of", error))?;
-        Ok(etag_of(answer.e_tag()))
+        let (answer, is_first) = attempted(|| {
+            let request = self.client.complete_multipart_upload().bucket(&self.bucket).key(key);
+            let request = request.upload_id(upload).multipart_upload(parts.clone());
+            let once = within(ANSWER_OF_COPY).retry_config(RetryConfig::disabled());
+            let request = with_condition!(request, condition).customize().config_override(once);
+            let answer = self.runtime.block_on(request.send());
+            answer.map_err(|error| self.error(key, "complete the upload of", error))
+        })?;
+        Ok(Completed { etag: etag_of(answer.e_tag()), is_first })
     }
 
     fn abort(&self, key: &str, upload: &str) -> Result<()> {

@@ -62,6 +62,46 @@ fn a_request_that_was_done_succeeds() {
     assert_eq!((counts.copy, counts.delete), (1, 2), "{counts:?}");
 }
 
+/// A store that is asked again to end an upload may say that it is done while it is under way yet.
+#[test]
+fn a_sync_returns_when_the_object_is_there() {
+    let content = |byte: u8| vec![byte; 100];
+    for (requests, is_made) in [(0, true), (3, true), (u32::MAX, false)] {
+        let (memory, _state, system) = fixture();
+        let id = synced(&system, "f", &content(1));
+        system.open(id).unwrap();
+        system.write(id, 0, &content(2)).unwrap();
+        memory.fail(move |kind, key| {
+            (kind == "complete" && key == "pre/f").then_some(Failure::UnderWay(requests))
+        });
+        let answer = system.sync_file(id);
+        assert_eq!(answer.is_ok(), is_made, "{answer:?}");
+        let there = if is_made { content(2) } else { content(1) };
+        assert_eq!(memory.objects()["pre/f"], there);
+        memory.fail(|_, _| None);
+        system.sync_file(id).unwrap();
+        assert_eq!(memory.objects()["pre/f"], content(2));
+        assert_eq!(system.happened().conflicts, 0);
+    }
+}
+
+/// Somebody else's object is not waited for, as if it were the former one.
+#[test]
+fn an_object_of_somebody_else_is_not_taken_for_the_one_that_is_made() {
+    let (memory, _state, system) = fixture();
+    let id = synced(&system, "f", &[1; 100]);
+    system.open(id).unwrap();
+    system.write(id, 0, &[2; 100]).unwrap();
+    memory.put("pre/f", vec![3; 100], &Properties::default(), &Condition::None).unwrap();
+    memory.fail(|kind, key| {
+        (kind == "complete" && key == "pre/f").then_some(Failure::UnderWay(u32::MAX))
+    });
+    system.sync_file(id).unwrap();
+    let objects = memory.objects();
+    assert_eq!((objects.len(), objects["pre/f"][0]), (2, 3));
+    assert!(objects.iter().any(|(key, bytes)| key.contains("weir-conflict") && bytes[0] == 2));
+}
+
 /// A file that was replaced by a rename that was done, as nobody knows, had attributes that were not in the bucket.
 #[test]
 fn a_rename_in_doubt_is_no_change_of_somebody_else() {
