@@ -672,7 +672,7 @@ impl Shard {
         if self.log.is_some() {
             let mut state = self.core.lock();
             if state.files.get(&file).is_some_and(|file| file.home.times().take_changed()) {
-                state.engine.attributes_changed(file);
+                state.engine.changed_at_home(file);
             }
         }
     }

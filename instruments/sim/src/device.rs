@@ -170,6 +170,8 @@ pub struct DeviceConfig {
     pub free_pages: Option<u64>,
     /// Whether space can be reserved. If not, a write may be the first to find the disk full.
     pub can_reserve: bool,
+    /// A failed sync loses what it was to make durable.
+    pub loses: bool,
     /// Most pages in a transfer.
     pub transfer_pages_max: u32,
     /// Most writes in flight.
@@ -183,6 +185,8 @@ struct InFlight {
     checksums: Vec<u64>,
     /// The content a sync makes durable.
     snapshot: Option<(u64, Rc<Vec<u8>>)>,
+    /// A sync that failed meanwhile has lost what is written.
+    lost: bool,
 }
 
 /// A command that ended, for the engine and for the checks.
@@ -352,7 +356,7 @@ impl Device {
     /// No space: nothing changed.
     pub fn overwrite(&mut self, file: FileId, offset: u64, data: &[u8]) -> Result<(), ErrorKind> {
         self.allocate(file, offset, offset + data.len() as u64)?;
-        self.home_mut(file).write(offset, data);
+        self.home_mut(file).write(offset, data, false);
         Ok(())
     }
 
@@ -402,7 +406,7 @@ impl Device {
             },
             latency => now + latency.draw(&mut self.rng),
         };
-        let flying = InFlight { command, due, checksums, snapshot };
+        let flying = InFlight { command, due, checksums, snapshot, lost: false };
         if self.flight.insert(io, flying).is_some() {
             return Err(Breach::Malformed(io, "the identifier is in use"));
         }
@@ -436,7 +440,7 @@ impl Device {
                 if check_parts(io, &parts)? != flying.checksums {
                     return Err(Breach::PartChanged(io));
                 }
-                self.end_write(io, file, offset, &parts, now)
+                self.end_write(io, file, offset, &parts, flying.lost, now)
             }
             Command::Sync { .. } => Ok(self.end_sync(io, file, flying.snapshot, now)),
             Command::Reserve { offset, len, .. } => {
@@ -478,6 +482,7 @@ impl Device {
         file: FileId,
         offset: u64,
         parts: &[Part],
+        lost: bool,
         now: Time,
     ) -> Result<Ended, Breach> {
         let mut data = Vec::new();
@@ -496,12 +501,12 @@ impl Device {
             let skipped = self.rng.below(written as u64 + 1) as usize;
             let (from, to) = (offset + skipped as u64, offset + written as u64);
             if from < to && self.allocate(file, from, to).is_ok() {
-                self.home_mut(file).write(from, &data[skipped..written]);
+                self.home_mut(file).write(from, &data[skipped..written], lost);
             }
         } else if let Err(kind) = self.allocate(file, offset, end) {
             fault = Some(kind);
         } else {
-            self.home_mut(file).write(offset, &data);
+            self.home_mut(file).write(offset, &data, lost);
         }
         let owed = !self.doomed.contains(&file);
         let failure = fault.map(|kind| Failure { kind, owed });
@@ -517,12 +522,30 @@ impl Device {
         now: Time,
     ) -> Ended {
         let fault = self.strike(2, self.config.faults.sync, now);
-        if let (None, Some(snapshot)) = (fault, snapshot) {
-            self.home_mut(file).persist(snapshot);
+        match (fault, snapshot) {
+            (Some(_), _) if self.config.loses => self.lose(file),
+            (None, Some(snapshot)) => self.home_mut(file).persist(snapshot),
+            _ => {}
         }
         let failure = fault.map(|kind| Failure { kind, owed: false });
         let completion = Completion::Synced { result: fault.map_or(Ok(()), Err) };
         Ended { io, file, completion, failure }
+    }
+
+    /// What was lost until now is as it should be: syncs tell of it only while somebody has the file open.
+    pub fn forget_losses(&mut self, file: FileId) {
+        self.home_mut(file).forget_losses();
+    }
+
+    /// A failed sync loses what was written before, also by some writes that are under way, and other syncs do nothing for it.
+    fn lose(&mut self, file: FileId) {
+        self.home_mut(file).lose();
+        let flying = self.flight.iter_mut().filter(|(_, flying)| flying.command.file() == file);
+        for (io, flying) in flying {
+            flying.snapshot = None;
+            // No draw of its own: seeds that found something once go on as they did.
+            flying.lost |= io.0 % 2 == 0;
+        }
     }
 
     fn end_reserve(&mut self, io: IoId, file: FileId, offset: u64, len: u64, now: Time) -> Ended {

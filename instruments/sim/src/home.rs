@@ -1,5 +1,8 @@
 //! One file at home: its bytes, which of them are durable, and which have space.
 //!
+//! A sync that fails loses what was written since the last one that succeeded, as in the kernel: it stays readable, and later syncs
+//! succeed without it. Sizes and holes are not lost.
+//!
 //! Owns content, allocation and durability of one file. Space is counted in pages, as a file
 //! system counts blocks; a page that was never written or reserved, or that was punched, has none.
 
@@ -13,10 +16,15 @@ const PAGE: u64 = PAGE_BYTES as u64;
 #[derive(Clone, Debug)]
 pub struct Home {
     bytes: Vec<u8>,
+    /// What the next sync that succeeds makes durable; as long as `bytes`.
+    to_come: Vec<u8>,
+    /// What is left of that if it fails instead; as long as `bytes`.
+    left: Vec<u8>,
     durable: Rc<Vec<u8>>,
-    /// Counts changes of `bytes`; the version that `durable` holds.
+    /// Counts changes of `to_come`; the version that `durable` holds, and that of the last change that is not a write.
     version: u64,
     durable_version: u64,
+    shape_version: u64,
     allocated: Vec<bool>,
     write_unit: u32,
     readable: bool,
@@ -32,8 +40,18 @@ impl Home {
             assert!(page.iter().all(|&byte| byte == 0), "a hole reads as zeros");
             allocated[hole as usize] = false;
         }
-        let durable = Rc::new(bytes.clone());
-        Home { bytes, durable, version: 0, durable_version: 0, allocated, write_unit, readable }
+        Home {
+            to_come: bytes.clone(),
+            left: bytes.clone(),
+            durable: Rc::new(bytes.clone()),
+            bytes,
+            version: 0,
+            durable_version: 0,
+            shape_version: 0,
+            allocated,
+            write_unit,
+            readable,
+        }
     }
 
     /// What the file system finds out when it attaches the file.
@@ -72,7 +90,7 @@ impl Home {
         if self.durable_version == self.version {
             (self.version, Rc::clone(&self.durable))
         } else {
-            (self.version, Rc::new(self.bytes.clone()))
+            (self.version, Rc::new(self.to_come.clone()))
         }
     }
 
@@ -80,24 +98,50 @@ impl Home {
     pub fn persist(&mut self, (version, bytes): (u64, Rc<Vec<u8>>)) {
         if version > self.durable_version {
             self.durable_version = version;
+            self.left.clone_from(if version > self.shape_version { &bytes } else { &self.to_come });
+            self.left.resize(self.bytes.len(), 0);
             self.durable = bytes;
         }
     }
 
-    /// Writes, growing the file as needed. Space is the caller's business.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
+    /// A sync failed.
+    pub fn lose(&mut self) {
+        self.version += 1;
+        self.to_come.clone_from(&self.left);
+    }
+
+    /// What was lost is to come after all.
+    pub fn forget_losses(&mut self) {
+        self.version += 1;
+        self.to_come.clone_from(&self.bytes);
+    }
+
+    /// Writes, growing the file as needed. Space is the caller's business. What is `lost` can be read, and is not made durable.
+    pub fn write(&mut self, offset: u64, data: &[u8], lost: bool) {
         self.version += 1;
         let (from, to) = (offset as usize, offset as usize + data.len());
         if self.bytes.len() < to {
-            self.bytes.resize(to, 0);
+            self.each(|bytes| bytes.resize(to, 0));
         }
         self.bytes[from..to].copy_from_slice(data);
+        if !lost {
+            self.to_come[from..to].copy_from_slice(data);
+        }
+    }
+
+    fn each(&mut self, change: impl Fn(&mut Vec<u8>)) {
+        [&mut self.bytes, &mut self.to_come, &mut self.left].into_iter().for_each(change);
+    }
+
+    fn reshape(&mut self, change: impl Fn(&mut Vec<u8>)) {
+        self.version += 1;
+        self.shape_version = self.version;
+        self.each(change);
     }
 
     /// ftruncate(2). Gives back the number of pages that lost their space.
     pub fn truncate(&mut self, size: u64) -> u64 {
-        self.version += 1;
-        self.bytes.resize(size as usize, 0);
+        self.reshape(|bytes| bytes.resize(size as usize, 0));
         let kept = (size.div_ceil(PAGE) as usize).min(self.allocated.len());
         let freed = self.allocated.drain(kept..).filter(|&had| had).count();
         freed as u64
@@ -105,9 +149,9 @@ impl Home {
 
     /// fallocate(2), FALLOC_FL_PUNCH_HOLE. Gives back the number of pages that lost their space.
     pub fn punch(&mut self, from: u64, to: u64) -> u64 {
-        self.version += 1;
         let len = self.bytes.len();
-        self.bytes[(from as usize).min(len)..(to as usize).min(len)].fill(0);
+        let range = (from as usize).min(len)..(to as usize).min(len);
+        self.reshape(|bytes| bytes[range.clone()].fill(0));
         let mut freed = 0;
         for page in from.div_ceil(PAGE)..to / PAGE {
             if let Some(had) = self.allocated.get_mut(page as usize) {
@@ -121,8 +165,7 @@ impl Home {
     /// the number of pages that lost their space.
     pub fn collapse(&mut self, from: u64, len: u64) -> u64 {
         assert!(from.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && from + len < self.size());
-        self.version += 1;
-        self.bytes.drain(from as usize..(from + len) as usize);
+        self.reshape(|bytes| drop(bytes.drain(from as usize..(from + len) as usize)));
         let count = self.allocated.len();
         let (first, last) = ((from / PAGE) as usize, ((from + len) / PAGE) as usize);
         let freed = self.allocated.drain(first.min(count)..last.min(count)).filter(|&had| had);
@@ -162,14 +205,29 @@ mod tests {
     #[test]
     fn what_was_not_synced_is_not_durable() {
         let mut home = Home::new(vec![1; 10], &[], 512, true);
-        home.write(8, &[2; 4]);
+        home.write(8, &[2; 4], false);
         assert_eq!(home.durable(), &[1; 10]);
         let old = home.snapshot();
-        home.write(0, &[3]);
+        home.write(0, &[3], false);
         let new = home.snapshot();
         home.persist(new);
         home.persist(old);
         assert_eq!(home.durable(), home.bytes());
+    }
+
+    #[test]
+    fn what_a_failed_sync_lost_is_not_durable_after_the_next() {
+        let mut home = Home::new(vec![1; 4], &[], 512, true);
+        home.write(0, &[2], false);
+        let first = home.snapshot();
+        home.persist(first);
+        home.write(1, &[2], false);
+        home.lose();
+        home.write(2, &[2], true);
+        home.write(3, &[2], false);
+        let next = home.snapshot();
+        home.persist(next);
+        assert_eq!((home.bytes(), home.durable()), (&[2; 4][..], &[2, 1, 1, 2][..]));
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Load {
             faults: Faults::default(),
             free_pages: None,
             can_reserve: true,
+            loses: true,
             transfer_pages_max: 0,
             writes_in_flight_max: 0,
         };

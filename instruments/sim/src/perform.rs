@@ -277,6 +277,7 @@ impl World {
                 // What was reserved beyond the end was given back at the last close.
                 let size = self.device.file(file).size();
                 self.device.truncate(file, size);
+                self.device.forget_losses(file);
             }
             Phase::Detaching => {}
         }
@@ -320,6 +321,13 @@ impl World {
         {
             return Ok(false);
         }
+        let not_dropped =
+            || Err(Violation::Output(format!("{file:?} is idle and clean, but not dropped")));
+        if !self.engine.drop_clean(file, self.device.attributes(file)) {
+            // While others are under way the engine may hold a request back, to read ahead.
+            let is_quiet = self.device.in_flight().next().is_none();
+            return if is_quiet { not_dropped() } else { Ok(false) };
+        }
         let data = self.rng.bytes(len);
         if self.device.overwrite(file, offset, &data).is_err() {
             return Ok(false);
@@ -330,7 +338,7 @@ impl World {
         model.replace(moment, offset, &data);
         model.extend(moment, model.size().max(offset + len as u64));
         if !self.engine.drop_clean(file, self.device.attributes(file)) {
-            return Err(Violation::Output(format!("{file:?} is idle and clean, but not dropped")));
+            return not_dropped();
         }
         self.observe_sizes()?;
         self.settle().map(|()| true)

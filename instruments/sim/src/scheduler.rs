@@ -115,6 +115,8 @@ impl Profile {
             }
         }
         let write_unit = *rng.pick(&[512, 512, 1024, 4096]);
+        // A bucket takes bytes.
+        let write_unit = if self.world.engine.keeps_unsynced { 1 } else { write_unit };
         Home::new(bytes, &holes, write_unit, !rng.chance(80))
     }
 }
@@ -150,7 +152,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         retry_delay: Duration::from_millis(*rng.pick(&[100, 1_000])),
         // No draws of their own either.
         rotational: hard == 5,
-        keeps_unsynced: false,
+        keeps_unsynced: transfer_pages_max == 2,
         opportunistic: hard == 5,
         requests_in_flight_max: if transfer_pages_max < 8 { 2 } else { 1024 },
     }
@@ -170,6 +172,7 @@ fn draw_device(rng: &mut Rng, engine: &Config) -> DeviceConfig {
         faults: if rng.chance(500) { Faults::default() } else { draw_faults(rng) },
         free_pages: rng.chance(250).then(|| rng.between(0, 200)),
         can_reserve: !rng.chance(200),
+        loses: !engine.keeps_unsynced,
         transfer_pages_max: engine.transfer_pages_max,
         writes_in_flight_max: engine.destages_in_flight_max,
     }

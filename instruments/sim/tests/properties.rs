@@ -125,6 +125,7 @@ fn config() -> impl Strategy<Value = WorldConfig> {
                     faults: Faults::default(),
                     free_pages: None,
                     can_reserve: reserve,
+                    loses: true,
                     transfer_pages_max: transfer,
                     writes_in_flight_max: engine.destages_in_flight_max,
                 };

@@ -378,7 +378,7 @@ fn a_small_file_whose_home_is_to_be_synced_anyway_goes_there_and_not_to_the_log(
     let logged = |rig: &Rig| (rig.stats().log_groups, rig.stats().log_bytes);
     // Like a new file: its name is not durable.
     let before = logged(&rig);
-    rig.engine.attributes_changed(FileId(1));
+    rig.engine.changed_at_home(FileId(1));
     // It waits for space.
     let write = rig.start_write(1, 0, &data(1, 3 * PAGE + 100)).unwrap();
     rig.finish_all();
@@ -395,7 +395,7 @@ fn a_small_file_whose_home_is_to_be_synced_anyway_goes_there_and_not_to_the_log(
     assert_eq!(logged(&rig), (before.0 + 1, before.1 + 10));
 
     // The log has older bytes of it, which are to be replayed: it is not left out.
-    rig.engine.attributes_changed(FileId(1));
+    rig.engine.changed_at_home(FileId(1));
     assert_eq!(rig.start_write(1, 55, b"other bytes"), None);
     assert_eq!(rig.sync(1), Ok(()));
     assert_eq!(logged(&rig).0, before.0 + 2);
@@ -653,7 +653,7 @@ fn one_sync_of_a_files_home_is_under_way_at_a_time() {
     };
     let mut requests = Vec::new();
     for _ in 0..3 {
-        rig.engine.attributes_changed(FileId(1));
+        rig.engine.changed_at_home(FileId(1));
         requests.push(rig.start_sync(1));
         assert_eq!(syncs_in_flight(&rig), 1);
     }

@@ -55,6 +55,8 @@ pub(crate) struct Content {
     pub(crate) seq: u64,
     /// The first segment of the log that must be kept until the content is durable at home.
     pub(crate) rec: Option<Segment>,
+    /// The failed syncs of home when it was sent (`Settled::losses`).
+    pub(crate) losses: u32,
 }
 
 /// The progress of the destage of one page's patches. Runs are written one after the other: two transfers of one

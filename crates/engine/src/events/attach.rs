@@ -129,6 +129,7 @@ impl Engine {
         self.drop_pages(ix);
         let home = self.taken(home);
         self.cache.files[ix].set_home(home);
+        self.cache.files[ix].settled.changed_at_home();
         self.home_is_ahead(ix);
         true
     }
@@ -168,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// A file got another name or other attributes at home, not by way of the log: its next sync is to make that durable, too.
+    /// A file got another name, owner, mode or other attributes at home, not by way of the log: its next sync is to make that durable, too.
     pub fn changed_at_home(&mut self, file: FileId) {
         match self.cache.files.find(file) {
             Some(ix) => self.cache.files[ix].home.unsynced = true,
@@ -235,11 +236,6 @@ impl Engine {
         for ix in self.cache.pages_of(file) {
             self.update(ix, |page| page.frame = None);
         }
-    }
-
-    /// The file's owner, mode, names or other attributes changed at home: its next sync must make them durable as well.
-    pub fn attributes_changed(&mut self, file: FileId) {
-        self.changed_at_home(file);
     }
 }
 

@@ -72,11 +72,34 @@ impl Engine {
 
     /// A page's content enters transfer to home.
     pub(crate) fn send_home(&mut self, ix: PageIx, io: PageIo) -> Content {
+        let losses = self.cache.files[self.cache.pages[ix].file].settled.losses;
         self.update(ix, |page| {
             page.io = io;
             let seq = std::mem::take(&mut page.dirty_seq);
-            Content { page: ix, seq, rec: page.rec.take() }
+            Content { page: ix, seq, rec: page.rec.take(), losses }
         })
+    }
+
+    /// Whether a sync of home failed while a content was on its way: home may have lost what it says it has taken.
+    fn may_be_lost(&self, file: FileIx, content: Content) -> bool {
+        let file = &self.cache.files[file];
+        !file.discarded && content.losses != file.settled.losses
+    }
+
+    /// A content that may be lost is dirty as before, with what was written since. Who waits for it goes on waiting.
+    fn dirty_again(&mut self, file: FileIx, content: Content) {
+        self.take_back_retained(content);
+        let newer = self.cache.pages[content.page].dirty_seq;
+        self.update(content.page, |page| {
+            page.io = PageIo::None;
+            page.dirty_seq = content.seq;
+        });
+        if newer != 0 {
+            self.settle(file, newer, Ok(()));
+        }
+        if self.cache.files[file].waiters.is_urgent() {
+            self.write_back.sweeps.urgent.insert(file);
+        }
     }
 
     /// A page's content was not written home: the page takes over the content's log retention.
@@ -133,6 +156,10 @@ impl Engine {
             let ix = content.page;
             self.cache.files[file].destaging_pages -= 1;
             match result {
+                Ok(()) if self.may_be_lost(file, content) => {
+                    self.dirty_again(file, content);
+                    continue;
+                }
                 Ok(()) => {
                     self.settle_retained(file, content);
                     let Settled { epoch, until, .. } = self.cache.files[file].settled;
@@ -178,10 +205,12 @@ impl Engine {
     ) {
         self.write_ended(file, offset, len, result);
         let told = self.told_of_write(file, result);
+        let destage = &self.device.patch_destages[&ix];
+        let may_be_lost = result.is_ok() && self.may_be_lost(file, destage.content);
+        let goes_on = result.is_ok() && !may_be_lost && !self.cache.files[file].discarded;
         let destage =
             self.device.patch_destages.get_mut(&ix).expect("the page's patches are in transfer");
-        let discarded = self.cache.files[file].discarded;
-        if let (Ok(()), false, Some(run)) = (result, discarded, destage.runs.pop()) {
+        if let (true, Some(run)) = (goes_on, destage.runs.pop()) {
             let frame = destage.frame.clone();
             self.destage_run(file, ix, run, frame, now);
             return;
@@ -191,6 +220,7 @@ impl Engine {
         // The pin keeps the page in the table until its waiters are woken.
         self.update(ix, |page| page.pins += 1);
         match result {
+            Ok(()) if may_be_lost => self.dirty_again(file, destage.content),
             Ok(()) => {
                 let rewritten = self.cache.pages[ix].dirty_seq != 0;
                 let resident = self.cache.pages[ix].frame.is_some();
@@ -215,7 +245,9 @@ impl Engine {
                 self.transfer_failed(ix, kind, now);
             }
         }
-        self.settle(file, destage.content.seq, told);
+        if !may_be_lost {
+            self.settle(file, destage.content.seq, told);
+        }
         self.wake(ix, None, now);
         self.update(ix, |page| page.pins -= 1);
         self.report_clean(file);
@@ -395,6 +427,50 @@ mod tests {
             let (_, replies) = outputs(&mut engine, now);
             assert!(matches!(replies[..], [(SYNC, Reply::Synced(Ok(())))]), "{replies:?}");
             assert!(!engine.has_dirty(FILE));
+            engine.check_invariants();
+        }
+    }
+
+    #[test]
+    fn what_is_on_its_way_when_a_sync_of_home_fails_is_written_again() {
+        for (data, homes) in [(vec![1; 512], 3), (vec![1; PAGE_BYTES], 2)] {
+            let mut engine = engine(false);
+            let now = Time::from_millis(1);
+            let size = 4 * PAGE_BYTES as u64;
+            engine.attach(
+                FILE,
+                HomeAttributes { size, dense: true, write_unit: 512, readable: true },
+            );
+            // What home had is durable, and cannot be lost.
+            let _ = engine.sync(RequestId(8), FILE, Durability::Data, now);
+            outputs(&mut engine, now);
+            // Two runs of one page, or a page.
+            for at in [0, 1024] {
+                let at = if data.len() == 512 { at } else { 0 };
+                let _ = engine.write(RequestId(9), FILE, at, &data, Durability::None, now);
+            }
+            let _ = engine.sync(SYNC, FILE, Durability::Data, now);
+            let (writes, replies) = outputs(&mut engine, now);
+            assert_eq!((writes.len(), replies.len()), (1, 0));
+            engine.home_sync_failed(ErrorKind::Io, None, now);
+            let again = RequestId(3);
+            assert_eq!(engine.sync(again, FILE, Durability::Data, now), Outcome::Pending);
+            let (mut written, mut under_way) = (0, writes);
+            let mut answers = Vec::new();
+            while let Some(io) = under_way.pop() {
+                assert!(answers.is_empty(), "not all of it is home: {answers:?}");
+                written += 1;
+                engine.complete(io, Completion::Written { result: Ok(()) }, now);
+                let (writes, replies) = outputs(&mut engine, now);
+                under_way.extend(writes);
+                answers.extend(replies);
+            }
+            assert_eq!(written, homes);
+            let expected = matches!(
+                answers[..],
+                [(SYNC, Reply::Synced(Err(_))), (to, Reply::Synced(Ok(())))] if to == again
+            );
+            assert!(expected, "{answers:?}");
             engine.check_invariants();
         }
     }

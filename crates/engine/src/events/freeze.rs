@@ -154,6 +154,7 @@ impl Engine {
         );
         if let Some((from, to)) = end.discard {
             self.drop_range(file, from, to);
+            self.cache.files[file].settled.changed_at_home();
             let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
             self.cache.files[file].set_free(first, last);
         }

@@ -416,7 +416,7 @@ mod tests {
         bench.make();
         assert!(bench.engine.log_data(FILE, bench.now), "nothing was written");
         // Its size was set at home.
-        bench.engine.attributes_changed(FILE);
+        bench.engine.changed_at_home(FILE);
         assert!(!bench.engine.log_data(FILE, bench.now));
         let unknown = FileId(FILE.0 + 1);
         assert!(bench.engine.log_data(unknown, bench.now), "it has no data");

@@ -3,7 +3,7 @@
 //! A failed sync makes nothing clean. The kernel may have dropped what it could not write; it reports that
 //! once, and its next sync succeeds without having written it. Therefore everything of the file that was
 //! given to home and is not known to be durable is rewritten before another sync of the file counts. Pages in
-//! memory become dirty again. Contents that need the log are replayed to the file by the back end, while the
+//! memory become dirty again, also those that were on their way when the sync failed: home may have taken them before. Contents that need the log are replayed to the file by the back end, while the
 //! file is frozen. Every sync of the file waits for that, and the log keeps the file's records until a sync
 //! has succeeded.
 //!
@@ -14,7 +14,7 @@
 //! waited fail, and a later one covers all of it.
 //!
 //! Data that was never in the log and has left memory cannot be rewritten, nor can data that was at home before
-//! the file was attached: it is *gone*. Every sync of the file fails from then on, until the file is truncated to
+//! the file was attached, or was changed at home itself (copies within home, holes): it is *gone*. Every sync of the file fails from then on, until the file is truncated to
 //! zero bytes or no program has it open.
 
 use weir_frames::PAGE_BYTES;

@@ -11,7 +11,7 @@ pub(crate) struct Settled {
     pub(crate) until: u32,
     /// A sync failed, and the contents that need the log were not rewritten yet.
     pub(crate) broken: Option<ErrorKind>,
-    /// The last epoch in which a page went home that was not in the log and has left memory since.
+    /// The last epoch in which a page went home that was not in the log and has left memory since, or content was changed at home.
     pub(crate) evicted: u32,
     /// A sync failed, and some of what it covered cannot be rewritten.
     pub(crate) gone: Option<ErrorKind>,
@@ -39,6 +39,11 @@ impl Settled {
     /// A page left memory that had gone home in this epoch and was not in the log.
     pub(crate) fn evicted(&mut self, epoch: u32) {
         self.evicted = self.evicted.max(epoch);
+    }
+
+    /// Content was changed at home itself: it cannot be rewritten.
+    pub(crate) fn changed_at_home(&mut self) {
+        self.evicted(self.epoch);
     }
 
     /// Why no sync of the file can succeed; `None` if one can.

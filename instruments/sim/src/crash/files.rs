@@ -40,6 +40,8 @@ struct Change {
     id: u64,
     /// A write is under way until it ended; then a sync covers it.
     ended: bool,
+    /// It was dropped while it was under way.
+    dropped: bool,
     edit: Edit,
     versions: Versions,
 }
@@ -74,7 +76,7 @@ impl HomeFile {
         if ended {
             self.seen.apply(&edit, &versions);
         }
-        self.since.push(Change { id: self.last, ended, edit, versions });
+        self.since.push(Change { id: self.last, ended, dropped: false, edit, versions });
         self.last
     }
 
@@ -87,6 +89,9 @@ impl HomeFile {
         let change = change.expect("a write under way is in the list");
         change.ended = true;
         self.seen.apply(&change.edit, &change.versions);
+        if let (true, Edit::Write { offset, bytes }) = (change.dropped, &change.edit) {
+            change.edit = Edit::Grow(offset + bytes.len());
+        }
     }
 
     /// Whether a power cut would lose nothing of the file.
@@ -162,7 +167,13 @@ impl HomeFile {
                 self.since.push(change);
                 continue;
             };
-            if !change.ended || !rng.chance(700) {
+            if !change.ended {
+                // The kernel has its bytes before the call returns.
+                change.dropped |= change.id.is_multiple_of(2);
+                self.since.push(change);
+                continue;
+            }
+            if !rng.chance(700) {
                 self.since.push(change);
                 continue;
             }
