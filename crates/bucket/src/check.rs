@@ -1,9 +1,9 @@
-//! Whether a bucket can be used: credentials, conditional writes, copies of parts, the clock. `weir-bucket check`.
+//! Whether a bucket can be used: credentials, conditional writes, copies of parts, listings, the clock. `weir-bucket check`.
 
 use std::time::SystemTime;
 
 use crate::metadata::Properties;
-use crate::store::{Condition, Store, StoreError};
+use crate::store::{Condition, Store, StoreError, list_all};
 
 /// One thing that was looked at.
 pub struct Finding {
@@ -34,7 +34,10 @@ pub fn check(store: &dyn Store, prefix: &str) -> Vec<Finding> {
             note("writes keep to If-None-Match and If-Match", conditions(store, &key));
             note("parts of objects can be copied", parts(store, &key));
             note("the clock is right", clock(store, &key));
-            note("objects can be removed", store.delete(&key).map_err(said));
+            let shown = listed(store, &key);
+            if note("objects can be removed", store.delete(&key).map_err(said)) {
+                note("listings are up to date", shown.and_then(|()| listed(store, &key)));
+            }
         }
     }
     findings
@@ -85,6 +88,23 @@ fn parts(store: &dyn Store, key: &str) -> Result<(), String> {
     }
 }
 
+/// Whether a listing has the object that is there now, or none if none is.
+fn listed(store: &dyn Store, key: &str) -> Result<(), String> {
+    let etag = match store.head(key) {
+        Ok(head) => Some(head.etag),
+        Err(StoreError::NotFound(_)) => None,
+        Err(error) => return Err(error.to_string()),
+    };
+    let page = list_all(store, key, false).map_err(|error| error.to_string())?;
+    let found = page.objects.into_iter().find(|object| object.key == key);
+    if found.map(|object| object.etag) == etag {
+        return Ok(());
+    }
+    Err("they lag behind what was written or removed: names would be missing or come back, and a directory that is \
+         renamed could leave objects behind"
+        .into())
+}
+
 fn clock(store: &dyn Store, key: &str) -> Result<(), String> {
     let head = store.head(key).map_err(|error| error.to_string())?;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -111,5 +131,14 @@ mod tests {
             ["the clock is right"]
         );
         assert!(store.objects().is_empty() && store.open_uploads() == 0);
+    }
+
+    #[test]
+    fn listings_that_lag_behind_are_found() {
+        let store = Memory::new(PART);
+        store.list_late(1);
+        let findings = check(&store, "p/");
+        let of_listings = findings.iter().find(|finding| finding.what.contains("listings"));
+        assert!(of_listings.unwrap().fault.as_ref().unwrap().contains("lag behind"));
     }
 }

@@ -74,10 +74,8 @@ fn errno(error: &Error) -> Errno {
 
 /// The errno of an answer. What the caller cannot see from it is said aloud.
 fn failed(error: &Error) -> Errno {
-    if let Error::Store(store) = error
-        && error.errno() == libc::EIO
-    {
-        eprintln!("weir-bucket: {store}");
+    if matches!(error, Error::Store(_) | Error::InDoubt(_)) && error.errno() == libc::EIO {
+        eprintln!("weir-bucket: {error}");
     }
     errno(error)
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -350,8 +351,9 @@ impl Bucket {
             .stderr(Stdio::piped())
             .spawn();
         let child = spawned.map_err(|error| self.system("run weir-bucket", error))?;
-        let mut served =
-            Served { bucket: self.clone(), child, directory, state, said: Said::default() };
+        let bucket = self.clone();
+        let (said, ends) = Default::default();
+        let mut served = Served { bucket, child, directory, state, said, ends };
         served.wait_until_it_serves()?;
         Ok(served)
     }
@@ -388,6 +390,8 @@ pub struct Served {
     directory: PathBuf,
     state: PathBuf,
     said: Said,
+    /// It was told to end.
+    ends: Arc<AtomicBool>,
 }
 
 /// What the program said last of its requests and files; nothing when it has ended.
@@ -435,6 +439,7 @@ impl Served {
             return Err(self.bucket.refused(why));
         }
         let (address, said) = (self.bucket.address.clone(), self.said.clone());
+        let (named, ends) = (address.clone(), self.ends.clone());
         let warn = move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 tracing::warn!("{address}: {line}");
@@ -445,6 +450,12 @@ impl Served {
                 said.note(serde_json::from_str(&line).ok());
             }
             said.note(None);
+            if !ends.load(Relaxed) {
+                tracing::error!(
+                    "{named}: weir-bucket has ended: nothing can be read from the bucket or brought there any more. What was synced is not \
+                     lost: end this mount by 'weir umount --force' and mount again"
+                );
+            }
         };
         let start = |name: &str, act: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(act).map(drop)
@@ -473,6 +484,7 @@ impl Served {
     }
 
     fn tell_to_end(&self) {
+        self.ends.store(true, Relaxed);
         if let Ok(pid) = i32::try_from(self.child.id())
             && let Some(pid) = Pid::from_raw(pid)
         {

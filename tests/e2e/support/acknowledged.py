@@ -29,7 +29,7 @@ def sync_directory(path):
 
 def save(directory, notes, count):
     """What a program does that goes on when home does not answer: it needs no file that it did not make itself."""
-    at = {}
+    at = begun(notes)
     with open(notes, "a", buffering=1) as noted:
         for step in range(count or sys.maxsize):
             number = step * 7 % FILES
@@ -51,6 +51,17 @@ def save(directory, notes, count):
             os.rename(f"{name}.new", name)
             sync_directory(below)
             noted.write(f"saved {number} {at[number]}\n")
+
+
+def begun(notes):
+    """The last generation of each file that was begun: no generation is used twice."""
+    at = {}
+    if os.path.exists(notes):
+        for line in open(notes):
+            if line.startswith("begun ") and line.endswith("\n"):
+                _, number, generation = line.split()
+                at[int(number)] = int(generation)
+    return at
 
 
 def check(directory, notes):

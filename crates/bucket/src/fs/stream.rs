@@ -147,15 +147,16 @@ impl FileSystem {
         let parts: Vec<(i32, String)> =
             stream.etags.iter().map(|(part, etag)| (*part as i32 + 1, etag.clone())).collect();
         let size = stream.next * self.settings.limits.part;
-        let made = match stream.failed || parts.len() as u64 != stream.next || stream.valid == 0 {
-            true => None,
-            false => self.complete(&stream.key, upload, &parts, &Condition::None, None).ok(),
-        };
+        let is_whole = !stream.failed && parts.len() as u64 == stream.next && stream.valid > 0;
+        let made =
+            is_whole.then(|| self.complete(&stream.key, upload, &parts, &Condition::None, None));
         match &made {
-            Some(_) => self.forget_multipart(upload),
-            None => self.give_up(&stream.key, upload),
+            Some(Ok(_)) => self.forget_multipart(upload),
+            // It may be under way yet: the next start ends it.
+            Some(Err(super::Error::InDoubt(_))) => {}
+            _ => self.give_up(&stream.key, upload),
         }
-        let etag = made?;
+        let etag = made?.ok()?;
         Some(Job {
             base: Some((stream.key.clone(), etag, size)),
             base_bytes: size.min(stream.valid).min(job.size),

@@ -57,7 +57,7 @@ fn open_with(
         limits: LIMITS,
         listing_ttl: ttl,
         quiet: Duration::ZERO,
-        seen_within: Duration::from_millis(20),
+        seen_within: Duration::from_secs(2),
         pending_bytes_max: 1 << 20,
         pending_nodes_max: 1000,
         parallel,

@@ -11,7 +11,7 @@ use crate::metadata::{Kind, Properties};
 use crate::plan::{Composed, Part, Plan, Segment, Source, bytes_of, pieces, plan};
 use crate::ranges::RangeSet;
 use crate::state_file::Change;
-use crate::store::{Begun, Completed, Condition, StoreError};
+use crate::store::{Begun, Condition, Head, StoreError};
 
 /// The largest object that one request copies.
 const COPY_BYTES_MAX: u64 = 5 << 30;
@@ -112,19 +112,22 @@ impl FileSystem {
         let numbers: Vec<usize> = (0..parts).collect();
         let put = in_parallel(&numbers, self.settings.parallel, |index| put(&upload, *index));
         let put = put.into_iter().collect::<Result<Vec<String>>>();
-        let result = put.and_then(|etags| {
+        let etags = put.inspect_err(|_| self.give_up(key, &upload))?;
+        let result = {
             let parts: Vec<(i32, String)> = (1..).zip(etags).collect();
             self.complete(key, &upload, &parts, condition, identity(properties))
-        });
+        };
         match result {
             Ok(_) => self.forget_multipart(&upload),
+            // It may be under way yet. What stays is ended by the next start.
+            Err(Error::InDoubt(_)) => {}
             Err(_) => self.give_up(key, &upload),
         }
         result
     }
 
-    /// Makes an object, of this identity if it has one, of the parts of an upload; its ETag. It is there when this returns, also if the
-    /// first answer was lost.
+    /// Makes an object of the parts of an upload; its ETag. If the object has an identity, or if this was not the answer to the first
+    /// attempt, it is looked for before that counts. [`Error::InDoubt`]: the store says that it is made, and it is not there.
     pub(super) fn complete(
         &self,
         key: &str,
@@ -133,31 +136,32 @@ impl FileSystem {
         condition: &Condition,
         written: Option<&str>,
     ) -> Result<String> {
-        let etag = match self.store().complete(key, upload, parts, condition) {
-            Ok(Completed { etag, is_first: true }) => return Ok(etag),
-            Ok(Completed { etag, .. }) => etag,
-            // The answer may have been lost; who asks finds out by the object.
-            Err(StoreError::NotFound(_)) => return Err(StoreError::Changed(key.into()).into()),
+        let made = match self.store().complete(key, upload, parts, condition) {
+            Ok(made) if made.is_first && written.is_none() => return Ok(made.etag),
+            Ok(made) => Some(made.etag),
+            // An answer that said that it was made may have been lost.
+            Err(StoreError::NotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
         let begun = Instant::now();
         let mut pause = PAUSE_FIRST;
         loop {
-            let found = self.object(key)?;
-            let is_as_before = match (&found, condition) {
-                (Some(head), _) if head.etag == etag && identity(&head.properties) == written => {
-                    return Ok(etag);
-                }
-                (_, Condition::None) | (None, Condition::Absent) => true,
-                (Some(head), Condition::Etag(before)) => head.etag == *before,
-                _ => false,
+            let found = self.object(key).map_err(|error| Error::InDoubt(error.to_string()))?;
+            let is_it = |head: &Head| match (identity(&head.properties), written) {
+                (Some(found), Some(written)) => found == written,
+                _ => made.as_ref() == Some(&head.etag),
             };
-            if !is_as_before {
+            let is_as_before = match (found, condition) {
+                (Some(head), _) if is_it(&head) => return Ok(head.etag),
+                (None, _) | (_, Condition::None) => true,
+                (Some(head), Condition::Etag(before)) => head.etag == *before,
+                (Some(_), Condition::Absent) => false,
+            };
+            if !is_as_before || made.is_none() {
                 return Err(StoreError::Changed(key.into()).into());
             }
             if begun.elapsed() >= self.settings.seen_within {
-                let words = format!("the store says that it has made {key}, and has not");
-                return Err(StoreError::Failed(words).into());
+                return Err(Error::InDoubt(format!("{key} is not there after it was made")));
             }
             std::thread::sleep(pause);
             pause = (2 * pause).min(PAUSE_LAST);

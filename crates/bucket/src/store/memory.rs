@@ -1,6 +1,6 @@
 //! A bucket in memory, for tests: it keeps S3's rules for conditions and parts, and fails when it is told to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,6 +43,9 @@ type Fails = Box<dyn FnMut(&str, &str) -> Option<Failure> + Send>;
 struct Inner {
     objects: BTreeMap<String, Object>,
     uploads: BTreeMap<String, Upload>,
+    /// The objects before each of the last changes, of which listings show the first.
+    past: VecDeque<BTreeMap<String, Object>>,
+    late: usize,
     /// Ends of uploads that are under way, and after how many requests they are done.
     under_way: Vec<(u32, String, Object, Condition)>,
     /// The request that is being carried out is to be one of them.
@@ -65,6 +68,8 @@ impl Memory {
             inner: Mutex::new(Inner {
                 objects: BTreeMap::new(),
                 uploads: BTreeMap::new(),
+                past: VecDeque::new(),
+                late: 0,
                 under_way: Vec::new(),
                 delay: None,
                 number: 0,
@@ -83,6 +88,7 @@ impl Memory {
             objects: inner.objects.clone(),
             uploads: inner.uploads.clone(),
             under_way: inner.under_way.clone(),
+            past: inner.past.clone(),
             ..*inner
         };
         copy
@@ -91,6 +97,13 @@ impl Memory {
     /// Decides which requests fail from now on.
     pub fn fail(&self, fails: impl FnMut(&str, &str) -> Option<Failure> + Send + 'static) {
         *self.fails.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(fails);
+    }
+
+    /// Listings lack so many of the last changes from now on.
+    pub fn list_late(&self, changes: usize) {
+        let mut inner = self.inner();
+        inner.past.clear();
+        inner.late = changes;
     }
 
     /// All objects' keys and bytes.
@@ -181,6 +194,16 @@ impl Inner {
         self.publish(key, object, condition)
     }
 
+    /// Something is about to change.
+    fn remember(&mut self) {
+        if self.late > 0 {
+            self.past.push_back(self.objects.clone());
+            if self.past.len() > self.late {
+                self.past.pop_front();
+            }
+        }
+    }
+
     fn publish(&mut self, key: &str, object: Object, condition: &Condition) -> Result<String> {
         match (condition, self.objects.get(key)) {
             (Condition::None, _) | (Condition::Absent, None) => {}
@@ -189,6 +212,7 @@ impl Inner {
             _ => return Err(StoreError::Changed(key.into())),
         }
         let etag = object.etag.clone();
+        self.remember();
         self.objects.insert(key.into(), object);
         Ok(etag)
     }
@@ -219,7 +243,8 @@ impl Store for Memory {
         self.request("list", prefix, |inner| {
             let mut found = Page::default();
             let mut last = page.unwrap_or_default().to_owned();
-            for (key, object) in inner.objects.range(prefix.to_owned()..) {
+            let objects = inner.past.front().unwrap_or(&inner.objects);
+            for (key, object) in objects.range(prefix.to_owned()..) {
                 let Some(rest) = key.strip_prefix(prefix) else { break };
                 if *key <= last
                     || (shallow
@@ -298,6 +323,7 @@ impl Store for Memory {
 
     fn delete(&self, key: &str) -> Result<()> {
         self.request("delete", key, |inner| {
+            inner.remember();
             inner.objects.remove(key);
             Ok(())
         })
@@ -306,6 +332,7 @@ impl Store for Memory {
     fn delete_many(&self, keys: &[String]) -> Result<()> {
         self.request("delete_many", keys.first().map_or("", String::as_str), |inner| {
             assert!(keys.len() <= 1000);
+            inner.remember();
             inner.objects.retain(|key, _| !keys.contains(key));
             Ok(())
         })

@@ -202,6 +202,7 @@ fn explain(
     let refused = |remedy: &str| {
         StoreError::Refused(format!("{doing} s3://{bucket}/{key}: {said}. {remedy}"))
     };
+    let failed = || StoreError::Failed(format!("{doing} s3://{bucket}/{key}: {said}"));
     match (status, code) {
         (_, "NoSuchBucket") => {
             refused("There is no such bucket: create it, or correct its name or --endpoint")
@@ -222,6 +223,10 @@ fn explain(
             | "AuthorizationHeaderMalformed"
             | "IllegalLocationConstraintException",
         ) => refused("The bucket is in another region: name it with --region"),
+        (_, "SlowDown" | "RequestLimitExceeded" | "TooManyRequestsException") => failed(),
+        (_, code) if code.starts_with("Throttl") || code.starts_with("RequestThrottled") => {
+            failed()
+        }
         (Some(401 | 403), _) => refused(
             "Access is denied. The user needs s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload, \
              s3:ListBucketMultipartUploads and s3:ListBucket on this prefix",
@@ -241,7 +246,7 @@ fn explain(
         (None, _) => StoreError::Failed(format!(
             "{doing} s3://{bucket}/{key}: {said}. The store does not answer: check the network and --endpoint"
         )),
-        _ => StoreError::Failed(format!("{doing} s3://{bucket}/{key}: {said}")),
+        _ => failed(),
     }
 }
 
