@@ -6,6 +6,7 @@
 #   make test-long  the long forms of all tests
 #   make coverage   the lines of crates/* that the workspace's tests run, as a table
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
+#   make crash-test-bucket  500 kills of the daemon, of weir-bucket and of the store beneath a program that saves files (half an hour)
 #   make crash-test-names  200,000 simulated cuts of names and data together, and of their recoveries
 #   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
 #   make fuzz       everything that reads what others can write, fuzzed: three minutes a target
@@ -38,7 +39,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-bucket bench-advise bench-nbw bench-paper lint install uninstall package clean
+.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-bucket crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-bucket bench-advise bench-nbw bench-paper lint install uninstall package clean
 
 all: build
 
@@ -89,6 +90,9 @@ coverage: setup-test
 crash-test: setup checked
 	$(CARGO) run --profile checked -p weir-sim --bin weir-sim -- --cuts 0..60
 	tests/run --long redo-log-cut promises-cuts lane-kill
+
+crash-test-bucket: setup checked
+	tests/run --long "bucket-faults kills"
 
 # No set-up: it needs neither root nor mounts.
 crash-test-names:

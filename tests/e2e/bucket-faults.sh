@@ -10,8 +10,12 @@
 # credentials, cold: they expire: programs go on, the mount stays, says what to do, and goes on with new ones, also if a program has
 #        tried to read a file that is only in the bucket;
 # silent: the store does not answer while the lease runs out: nothing is changed any more, until it is renewed;
+# ended: weir-bucket is killed while the daemon goes on, which says so: with another mount all is there;
+# kills: the daemon, weir-bucket and the store are killed 500 times (KILLS) at random moments, alone and together, in every second
+#        round behind the bad network: what was acknowledged is in the mount each time, and at last in the bucket;
 # full: the disk of the log and of what is not in the bucket yet is full: ENOSPC, and nothing that was acknowledged is lost.
-# cases: saves large away outage credentials cold silent full
+# cases: saves large away outage credentials cold silent full ended
+# long-cases: kills
 # all: saves large away outage credentials cold silent
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -91,6 +95,16 @@ expect_nothing_left() {
     [ -z "$left" ] || fail "what was made for a moment stays:"$'\n'"$left"
 }
 
+# The mount ends: what was saved is in the bucket, also after another mount, and nothing else.
+expect_all_in_bucket() {
+    end_mount
+    acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
+    serve
+    end_mount
+    acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket, after another mount"
+    expect_nothing_left
+}
+
 # serve_alone [OPTION...]: weir-bucket without Weir. BUCKET_PID is the program, and an end says that all is in the bucket.
 BUCKET_LOG=$WORK/bucket.log
 serve_alone() {
@@ -107,6 +121,7 @@ end_alone() {
 }
 
 start_store
+STORE_PORT=${ENDPOINT##*:}
 start_relay
 case $case in
     saves)
@@ -131,14 +146,47 @@ case $case in
             acknowledged check "$MNT" "$NOTES" || fail "after kill -9 of the $victim"
         done
         network calm
-        end_mount
-        acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
-        serve
-        end_mount
-        acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket, after another mount"
-        expect_nothing_left
+        expect_all_in_bucket
         counts "$(saved) saves, 3 kills"
         stop_relay "${FAULTS[@]}" conflicted
+        ;;
+    kills)
+        kills=${KILLS:-500}
+        RANDOM=$SEED
+        relay=$ENDPOINT
+        victims=(daemon bucket store both all)
+        serve
+        for ((round = 1; round <= kills; round++)); do
+            victim=${victims[RANDOM % ${#victims[@]}]}
+            if [ $((round % 2)) = 0 ]; then network faults; fi
+            before=$(saved)
+            python3 "$SUPPORT/acknowledged.py" save "$MNT" "$NOTES" 2>/dev/null &
+            load=$!
+            soon saved_more_than $((before + 5)) || fail "round $round: the load does not go on"
+            sleep "$(printf '0.%03d' $((RANDOM % 1000)))"
+            step "round $round: kill -9: $victim, after $(saved) saves"
+            case $victim in store | all) kill -9 "$STORE_PID" ;; esac
+            case $victim in bucket | both | all) kill -9 "$(bucket_process)" ;; esac
+            case $victim in daemon | both | all) lose_mount ;; esac
+            # It goes on without the store, and not without its mount.
+            sleep "$(printf '0.%03d' $((RANDOM % 300)))"
+            kill -9 "$load" 2>/dev/null || true
+            if [ "$victim" = bucket ]; then lose_mount; fi
+            wait "$load" 2>/dev/null || true
+            network calm
+            case $victim in
+                store | all)
+                    wait "$STORE_PID" 2>/dev/null || true
+                    start_store "$STORE_PORT"
+                    ENDPOINT=$relay
+                    ;;
+            esac
+            if [ "$victim" != store ]; then serve; fi
+            acknowledged check "$MNT" "$NOTES" || fail "round $round: after kill -9: $victim"
+        done
+        expect_all_in_bucket
+        counts "$(saved) saves, $kills kills"
+        stop_relay
         ;;
     large)
         cat >"$WORK/change.py" <<'PYTHON'
@@ -263,6 +311,26 @@ PYTHON
         end_mount
         counts "$(saved) saves without credentials"
         stop_relay expired
+        ;;
+    ended)
+        serve
+        acknowledged save "$MNT" "$NOTES" --count 100 || fail "a program is stopped"
+        kill -9 "$(bucket_process)"
+        soon grep -q "weir-bucket has ended" "$DAEMON_LOG" || fail "nobody is told"
+        is_mounted "$MNT" || fail "the mount is gone"
+        if timeout 60 "$WEIR" sync "$MNT"; then fail "weir sync says that all is in the bucket"; fi
+        if timeout 60 "$WEIR" umount "$MNT"; then fail "weir umount says that all is in the bucket"; fi
+        is_mounted "$MNT" || fail "the mount is gone, and not by force"
+        if timeout 120 "$WEIR" umount --force "$MNT"; then fail "weir umount --force says that all is in the bucket"; fi
+        if is_mounted "$MNT"; then fail "still mounted after --force"; fi
+        wait "$WEIR_PID" || true
+        serve
+        acknowledged check "$MNT" "$NOTES" || fail "after another mount"
+        end_mount
+        acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
+        expect_nothing_left
+        counts "$(saved) saves"
+        stop_relay
         ;;
     silent)
         serve_alone

@@ -58,6 +58,11 @@ impl HomeFile {
         Ok(seek(&*self.data_fd()?, SeekFrom::Hole(offset))?)
     }
 
+    /// Whether what [`HomeFile::copy_from`] has copied is durable when it returns.
+    pub fn syncs_copies(&self) -> bool {
+        self.data_fd().is_ok_and(|data| is_fuse(data.as_fd()))
+    }
+
     /// copy_file_range(2) of up to `len` bytes: from `source`, at the offset beside it, to this file at the offset `to`,
     /// within what `user` may allocate. The answer is how many were copied.
     ///

@@ -347,6 +347,8 @@ pub struct FreezeEnd {
     /// The file's size now, at home and as programs see it; `None` if unchanged. Cached data past
     /// it is dropped, and the rest of its last page reads as zeros.
     pub size: Option<u64>,
+    /// Bytes were written there that no sync has made durable.
+    pub written: bool,
 }
 
 /// Bytes of a read's answer, in file order.

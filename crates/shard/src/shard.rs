@@ -423,7 +423,7 @@ impl Shard {
         for &file in &attached {
             let sender = sender.clone();
             self.freeze(file, FreezeScope::changing(None, 0), move |granted| {
-                let unchanged = FreezeEnd { discard: None, size: None };
+                let unchanged = FreezeEnd { discard: None, size: None, written: false };
                 (unchanged, move || sender.send(granted).unwrap_or(()))
             });
         }

@@ -19,7 +19,7 @@ use crate::{Shard, StartError};
 mod lane;
 mod unbound;
 
-const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None };
+const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None, written: false };
 
 /// A reproducible stream of numbers (splitmix64).
 struct Numbers(u64);
@@ -113,7 +113,7 @@ impl Bench {
             self.shard.freeze(file, None, move |granted| {
                 granted.unwrap();
                 rustix::fs::ftruncate(data, size).unwrap();
-                (FreezeEnd { discard: None, size: Some(size) }, move || done(()))
+                (FreezeEnd { discard: None, size: Some(size), written: false }, move || done(()))
             });
         });
     }

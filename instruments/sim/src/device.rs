@@ -360,6 +360,13 @@ impl Device {
         Ok(())
     }
 
+    /// As [`Device::overwrite`], by somebody else, who syncs it himself.
+    pub fn change(&mut self, file: FileId, offset: u64, data: &[u8]) -> Result<(), ErrorKind> {
+        self.allocate(file, offset, offset + data.len() as u64)?;
+        self.home_mut(file).write_durably(offset, data);
+        Ok(())
+    }
+
     /// Takes a command on.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ pub struct Home {
     /// What is left of that if it fails instead; as long as `bytes`.
     left: Vec<u8>,
     durable: Rc<Vec<u8>>,
-    /// Counts changes of `to_come`; the version that `durable` holds, and that of the last change that is not a write.
+    /// Counts changes of `to_come`; the version that `durable` holds, and that of the last change that is not lost.
     version: u64,
     durable_version: u64,
     shape_version: u64,
@@ -108,6 +108,14 @@ impl Home {
     pub fn lose(&mut self) {
         self.version += 1;
         self.to_come.clone_from(&self.left);
+    }
+
+    /// Somebody else, who syncs it himself, writes.
+    pub fn write_durably(&mut self, offset: u64, data: &[u8]) {
+        self.write(offset, data, false);
+        let (from, to) = (offset as usize, offset as usize + data.len());
+        self.left[from..to].copy_from_slice(data);
+        self.shape_version = self.version;
     }
 
     /// What was lost is to come after all.

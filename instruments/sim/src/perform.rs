@@ -152,7 +152,7 @@ impl World {
             return Ok(false);
         };
         let moment = self.next_moment();
-        let unchanged = FreezeEnd { discard: None, size: None };
+        let unchanged = FreezeEnd { discard: None, size: None, written: false };
         let size = self.files[&file].model.size();
         let end = match action {
             FrozenAction::Seek => unchanged,
@@ -177,7 +177,7 @@ impl World {
                         self.model(file).extend(moment, to);
                     }
                     let size = (to > size).then_some(to);
-                    FreezeEnd { discard: Some((offset, to)), size }
+                    FreezeEnd { discard: Some((offset, to)), size, written: true }
                 }
             }
             FrozenAction::Collapse { from, len } if from + len < size => {
@@ -188,7 +188,11 @@ impl World {
                 self.model(file).truncate(moment, size - len);
                 self.model(file).replace(moment + 1, from, &kept);
                 self.moment += 1;
-                FreezeEnd { discard: Some((from, u64::MAX)), size: Some(size - len) }
+                FreezeEnd {
+                    discard: Some((from, u64::MAX)),
+                    size: Some(size - len),
+                    written: false,
+                }
             }
             FrozenAction::Collapse { .. } => unchanged,
         };
@@ -329,7 +333,7 @@ impl World {
             return if is_quiet { not_dropped() } else { Ok(false) };
         }
         let data = self.rng.bytes(len);
-        if self.device.overwrite(file, offset, &data).is_err() {
+        if self.device.change(file, offset, &data).is_err() {
             return Ok(false);
         }
         self.trace.line(format_args!("changed behind {file:?} {offset}+{len}"));

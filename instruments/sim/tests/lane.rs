@@ -170,9 +170,9 @@ fn the_grant_is_what_needs_no_reservation() {
     assert_eq!(rig.view.grant(SLOT), 5 * PAGE);
     rig.write(5 * PAGE, 5 * PAGE_BYTES);
     assert_eq!(rig.view.grant(SLOT), 11 * PAGE);
-    rig.freeze(FreezeEnd { discard: Some((2 * PAGE, 3 * PAGE)), size: None });
+    rig.freeze(FreezeEnd { discard: Some((2 * PAGE, 3 * PAGE)), size: None, written: false });
     assert_eq!(rig.view.grant(SLOT), 2 * PAGE);
-    rig.freeze(FreezeEnd { discard: None, size: Some(PAGE + 1) });
+    rig.freeze(FreezeEnd { discard: None, size: Some(PAGE + 1), written: false });
     assert_eq!((rig.view.size(SLOT), rig.view.grant(SLOT)), (PAGE + 1, 2 * PAGE));
     // A longer file has more in store, until that is given back.
     rig.write(PAGE, 100 * PAGE_BYTES);

@@ -790,7 +790,7 @@ fn what_is_cut_off_or_unlinked_does_not_come_back() {
         rig.finish_all();
     }
     rig.homes.get_mut(&FileId(1)).unwrap().truncate(size);
-    let end = weir_engine::FreezeEnd { discard: None, size: Some(size as u64) };
+    let end = weir_engine::FreezeEnd { discard: None, size: Some(size as u64), written: false };
     rig.engine.thaw(FileId(1), end, rig.now);
     rig.finish_all();
     // It waits for space to be reserved.

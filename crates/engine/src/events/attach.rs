@@ -129,7 +129,6 @@ impl Engine {
         self.drop_pages(ix);
         let home = self.taken(home);
         self.cache.files[ix].set_home(home);
-        self.cache.files[ix].settled.changed_at_home();
         self.home_is_ahead(ix);
         true
     }

@@ -271,7 +271,11 @@ mod tests {
         // A truncation.
         let cut = FreezeScope::changing(None, 100);
         assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, cut, bench.now), Outcome::Done(Ok(())));
-        bench.engine.thaw(UNBOUND, FreezeEnd { discard: None, size: Some(100) }, bench.now);
+        bench.engine.thaw(
+            UNBOUND,
+            FreezeEnd { discard: None, size: Some(100), written: false },
+            bench.now,
+        );
         bench.settle();
         // A search for holes.
         bench.replies.clear();
@@ -284,7 +288,11 @@ mod tests {
             (&bench.replies[..], &bench.writes[..]),
             (&[FREEZE][..], &[(UNBOUND, 0, 100)][..])
         );
-        bench.engine.thaw(UNBOUND, FreezeEnd { discard: None, size: None }, bench.now);
+        bench.engine.thaw(
+            UNBOUND,
+            FreezeEnd { discard: None, size: None, written: false },
+            bench.now,
+        );
         bench.settle();
     }
 
@@ -513,7 +521,11 @@ mod tests {
         assert_eq!(run_while_all_fails(&mut bench), []);
         let cut = FreezeScope::changing(None, 0);
         assert_eq!(bench.engine.freeze(FREEZE, UNBOUND, cut, bench.now), Outcome::Done(Ok(())));
-        bench.engine.thaw(UNBOUND, FreezeEnd { discard: None, size: Some(0) }, bench.now);
+        bench.engine.thaw(
+            UNBOUND,
+            FreezeEnd { discard: None, size: Some(0), written: false },
+            bench.now,
+        );
         bench.settle();
     }
 

@@ -99,7 +99,9 @@ impl Engine {
                 return false;
             }
         }
-        self.cache.files[file].waiters.freeze = FreezeState::Frozen;
+        let of_file = &mut self.cache.files[file];
+        of_file.waiters.freeze = FreezeState::Frozen;
+        of_file.settled.at_freeze = of_file.settled.losses;
         true
     }
 
@@ -154,7 +156,6 @@ impl Engine {
         );
         if let Some((from, to)) = end.discard {
             self.drop_range(file, from, to);
-            self.cache.files[file].settled.changed_at_home();
             let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
             self.cache.files[file].set_free(first, last);
         }
@@ -163,6 +164,9 @@ impl Engine {
         }
         let of_file = &mut self.cache.files[file];
         of_file.home.layout.stale = true;
+        if end.discard.is_some() {
+            of_file.settled.changed_at_home(end.written);
+        }
         // The log has a size that was logged.
         let is_logged = of_file.logged.resizing.is_some();
         of_file.home.unsynced |= end.discard.is_some() || end.size.is_some() && !is_logged;

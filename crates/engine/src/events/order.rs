@@ -424,7 +424,11 @@ mod tests {
         assert_eq!(bench.engine.cache.unlogged.bytes, 0, "what was written before comes before");
         bench.end_group();
         assert!(bench.replies.contains(&request));
-        bench.engine.thaw(ONE, FreezeEnd { discard: None, size: Some(100) }, bench.now);
+        bench.engine.thaw(
+            ONE,
+            FreezeEnd { discard: None, size: Some(100), written: false },
+            bench.now,
+        );
         bench.settle();
         assert_eq!(bench.engine.size(ONE), Some(100));
         // The log is needed for the size until home is synced.

@@ -14,8 +14,8 @@
 //! waited fail, and a later one covers all of it.
 //!
 //! Data that was never in the log and has left memory cannot be rewritten, nor can data that was at home before
-//! the file was attached, or was changed at home itself (copies within home, holes): it is *gone*. Every sync of the file fails from then on, until the file is truncated to
-//! zero bytes or no program has it open.
+//! the file was attached, or was written at home itself (copies within home): it is *gone*. Every sync of the file fails from then on, until the file is truncated to
+//! zero bytes or detached.
 
 use weir_frames::PAGE_BYTES;
 use weir_journal::{Counts, Retention};
@@ -76,8 +76,9 @@ impl Engine {
                 self.change_retention(file, |retention| retention.lose());
             }
             self.dirty_unsettled(file);
-            self.cache.files[file].settled.losses += 1;
             let settled = &mut self.cache.files[file].settled;
+            settled.losses += 1;
+            settled.lost_by = Some(kind);
             if settled.evicted > settled.until {
                 settled.gone = Some(kind);
             }

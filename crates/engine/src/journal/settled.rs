@@ -15,10 +15,13 @@ pub(crate) struct Settled {
     pub(crate) evicted: u32,
     /// A sync failed, and some of what it covered cannot be rewritten.
     pub(crate) gone: Option<ErrorKind>,
-    /// Number of failed syncs.
+    /// Number of failed syncs, and why the last one failed.
     pub(crate) losses: u32,
+    pub(crate) lost_by: Option<ErrorKind>,
     /// The value of `losses` when the current repair began.
     pub(crate) repaired: u32,
+    /// The value of `losses` when the file was frozen last.
+    pub(crate) at_freeze: u32,
 }
 
 impl Settled {
@@ -26,7 +29,17 @@ impl Settled {
     /// and not be durable: until a sync succeeds, a failed one may lose them.
     pub(crate) fn of_size(size: u64) -> Settled {
         let (epoch, evicted) = (1, u32::from(size > 0));
-        Settled { epoch, until: 0, broken: None, evicted, gone: None, losses: 0, repaired: 0 }
+        Settled {
+            epoch,
+            until: 0,
+            broken: None,
+            evicted,
+            gone: None,
+            losses: 0,
+            lost_by: None,
+            repaired: 0,
+            at_freeze: 0,
+        }
     }
 
     /// A sync of home begins; returns the epoch it covers.
@@ -41,9 +54,15 @@ impl Settled {
         self.evicted = self.evicted.max(epoch);
     }
 
-    /// Content was changed at home itself: it cannot be rewritten.
-    pub(crate) fn changed_at_home(&mut self) {
-        self.evicted(self.epoch);
+    /// Content was changed at home while the file was frozen, and what memory had of it is dropped. Bytes that were `written` there
+    /// cannot be rewritten, nor can what a sync that failed meanwhile may have lost.
+    pub(crate) fn changed_at_home(&mut self, written: bool) {
+        if written {
+            self.evicted(self.epoch);
+        }
+        if self.losses != self.at_freeze {
+            self.gone = self.gone.or(self.lost_by);
+        }
     }
 
     /// Why no sync of the file can succeed; `None` if one can.

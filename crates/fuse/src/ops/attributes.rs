@@ -352,7 +352,7 @@ pub(crate) fn resize_at_home(
         resize(home, size)
     });
     let size = resized.is_ok().then_some(size);
-    (FreezeEnd { discard: None, size }, resized)
+    (FreezeEnd { discard: None, size, written: false }, resized)
 }
 
 fn resize(home: &HomeFile, size: u64) -> Result<(), Errno> {

@@ -60,7 +60,7 @@ impl FileSystem {
         let file = inode.node().file();
         self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |_| {
             // A file that could not be written stays dirty, and is queued again.
-            (FreezeEnd { discard: None, size: None }, move || done(inode))
+            (FreezeEnd { discard: None, size: None, written: false }, move || done(inode))
         });
     }
 }

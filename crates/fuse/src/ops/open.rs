@@ -362,7 +362,7 @@ impl FileSystem {
             return then();
         }
         self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |_flushed| {
-            (FreezeEnd { discard: None, size: None }, then)
+            (FreezeEnd { discard: None, size: None, written: false }, then)
         });
     }
 
@@ -404,6 +404,6 @@ impl FileSystem {
 /// Has the engine drop all of a file that was changed at home.
 fn drop_cached(inode: &Inode, granted: Result<(), Errno>) -> (FreezeEnd, Result<(), Errno>) {
     let size = granted.and_then(|()| Ok(inode.status()?.size));
-    let end = FreezeEnd { discard: Some((0, u64::MAX)), size: size.ok() };
+    let end = FreezeEnd { discard: Some((0, u64::MAX)), size: size.ok(), written: true };
     (end, size.map(|_| ()))
 }

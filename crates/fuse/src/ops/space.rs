@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use weir_engine::{Error, FreezeEnd, FreezeScope};
+use weir_engine::{Error, FreezeEnd, FreezeScope, PAGE_BYTES};
 
 use crate::attr;
 use crate::credentials::Caller;
@@ -20,7 +20,7 @@ use crate::ops::attributes::resize_at_home;
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// The end of a freeze under which nothing changed.
-const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None };
+const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None, written: false };
 
 /// One side of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +221,9 @@ impl FileSystem {
         // reads nothing from past the end that it knows.
         let flush = FreezeScope::changing(Some((to.1, u64::MAX)), to.1);
         self.shard.freeze(file, flush, move |granted| {
+            let home = to.0.inode.file();
+            let syncs_copies = home.is_some_and(|home| home.syncs_copies());
+            let may_have_copied = granted.is_ok() && syncs_copies;
             let copied = granted.map_err(Errno::from).and_then(|()| {
                 copy_at_home(user, (&from.0.inode, from.1), (&to.0.inode, to.1), len)
             });
@@ -231,7 +234,15 @@ impl FileSystem {
                     FreezeEnd {
                         discard: Some((to.1, copied_to)),
                         size: (copied_to > size).then_some(copied_to),
+                        written: !syncs_copies,
                     }
+                }
+                // The sync of the copy may have failed.
+                Err(_) if may_have_copied => {
+                    let size = fs.shard.size(file).unwrap_or(0);
+                    let now = home.and_then(|home| Some(home.home_attributes().ok()?.size));
+                    let discard = Some((to.1, to.1.saturating_add(len)));
+                    FreezeEnd { discard, size: now.filter(|&now| now > size), written: true }
                 }
                 _ => UNCHANGED,
             };
@@ -290,7 +301,10 @@ impl Effect {
         } else {
             self.reaches.filter(|&reaches| reaches > size)
         };
-        FreezeEnd { discard: self.changed, size }
+        // What moves, and whole pages, are not data.
+        let is_whole = |at: u64| at.is_multiple_of(PAGE_BYTES as u64);
+        let written = self.changed.is_some_and(|(from, to)| !is_whole(from) || !is_whole(to));
+        FreezeEnd { discard: self.changed, size, written: written && !self.moves }
     }
 }
 

@@ -34,7 +34,7 @@ impl Bench {
             self.shard.freeze(file, None, move |granted| {
                 granted.unwrap();
                 home.set_size(size).unwrap();
-                (FreezeEnd { discard: None, size: Some(size) }, move || done(()))
+                (FreezeEnd { discard: None, size: Some(size), written: false }, move || done(()))
             });
         });
     }

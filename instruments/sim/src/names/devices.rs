@@ -144,7 +144,7 @@ impl Life {
             Flight::Sized { node, size, .. } => {
                 self.busy.remove(&node);
                 self.timeline.edited(node, false);
-                let end = FreezeEnd { discard: None, size: Some(size as u64) };
+                let end = FreezeEnd { discard: None, size: Some(size as u64), written: false };
                 self.engine.thaw(file_id(node), end, self.now);
             }
             Flight::Names { id, command, answer: None } => {

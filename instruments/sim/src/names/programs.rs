@@ -484,7 +484,7 @@ impl Life {
                 if let weir_names::tree::Command::Rename { node, .. } = &command
                     && is_fine
                 {
-                    let end = FreezeEnd { discard: None, size: None };
+                    let end = FreezeEnd { discard: None, size: None, written: false };
                     self.engine.thaw(file_id(*node), end, self.now);
                 }
                 self.start_command(id, command);

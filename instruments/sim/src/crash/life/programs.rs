@@ -233,11 +233,12 @@ impl Life {
         (self.busy[file], self.changing[file]) = (false, false);
         let (end, then) = match action {
             FrozenAction::Size(size, then) => {
-                (FreezeEnd { discard: None, size: Some(size as u64) }, then)
+                (FreezeEnd { discard: None, size: Some(size as u64), written: false }, then)
             }
-            FrozenAction::Zero(from, to) => {
-                (FreezeEnd { discard: Some((from as u64, to as u64)), size: None }, 0)
-            }
+            FrozenAction::Zero(from, to) => (
+                FreezeEnd { discard: Some((from as u64, to as u64)), size: None, written: false },
+                0,
+            ),
         };
         self.engine.thaw(file_id(file), end, self.now);
         if then > 0 {
