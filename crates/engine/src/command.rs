@@ -347,7 +347,7 @@ pub struct FreezeEnd {
     /// The file's size now, at home and as programs see it; `None` if unchanged. Cached data past
     /// it is dropped, and the rest of its last page reads as zeros.
     pub size: Option<u64>,
-    /// Bytes were written there that no sync has made durable.
+    /// With `discard`: bytes were written there at home, and no sync has made them durable.
     pub written: bool,
 }
 

@@ -99,7 +99,7 @@ impl FileSystem {
         })
     }
 
-    /// Makes an object of parts that are numbered from 0 and put by `put`. It is made, or nothing is left of it.
+    /// Makes an object of parts that are numbered from 0 and put by `put`. It is made, or in doubt, or nothing is left of it.
     fn multipart(
         &self,
         key: &str,
@@ -127,7 +127,8 @@ impl FileSystem {
     }
 
     /// Makes an object of the parts of an upload; its ETag. If the object has an identity, or if this was not the answer to the first
-    /// attempt, it is looked for before that counts. [`Error::InDoubt`]: the store says that it is made, and it is not there.
+    /// attempt, it is looked for before that counts. [`Error::InDoubt`]: the store says that it is made, and it is not there or cannot be
+    /// asked for.
     pub(super) fn complete(
         &self,
         key: &str,

@@ -11,7 +11,8 @@ pub(crate) struct Settled {
     pub(crate) until: u32,
     /// A sync failed, and the contents that need the log were not rewritten yet.
     pub(crate) broken: Option<ErrorKind>,
-    /// The last epoch in which a page went home that was not in the log and has left memory since, or content was changed at home.
+    /// The last epoch in which a page went home that was not in the log and has left memory since, or bytes were written at
+    /// home itself.
     pub(crate) evicted: u32,
     /// A sync failed, and some of what it covered cannot be rewritten.
     pub(crate) gone: Option<ErrorKind>,
