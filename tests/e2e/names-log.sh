@@ -281,6 +281,24 @@ for turn in range(12):
     if len(seen) > 1:
         sys.exit(f"turn {turn}: {sorted(seen)}")
 PYTHON
+    # Also one that has gone home before, in which more names are made.
+    python3 - "$MNT" "$WEIR" <<'PYTHON' || fail "the ctime of a directory with new names changes when they go home"
+import os
+import subprocess
+import sys
+
+directory = f"{sys.argv[1]}/again"
+os.mkdir(directory)
+for turn in range(6):
+    for nth in range(60):
+        os.close(os.open(f"{directory}/{turn}-{nth}", os.O_CREAT | os.O_WRONLY))
+    seen = {os.stat(directory).st_ctime_ns}
+    sync = subprocess.Popen([sys.argv[2], "sync", sys.argv[1]])
+    while sync.poll() is None:
+        seen.add(os.stat(directory).st_ctime_ns)
+    if sync.returncode or len(seen | {os.stat(directory).st_ctime_ns}) > 1:
+        sys.exit(f"turn {turn}: {sync.returncode}, {sorted(seen)}")
+PYTHON
     umount_weir "$MNT"
     ;;
 copy-in-the-mount)

@@ -204,14 +204,16 @@ impl FileSystem {
         };
         let mut attributes = Attributes::from_status(inode.node(), &status);
         attributes.volatile = volatile;
+        let mut names_changed = None;
         if let Some(shown) = shown {
+            names_changed = shown.changed;
             lay_shown(&shown, &mut attributes);
             if inode.is_nameless() {
                 attributes.nlink = 0;
             }
         }
         let Some(home) = inode.file() else {
-            attributes.ctime = inode.shown_ctime(attributes.ctime);
+            attributes.ctime = inode.shown_ctime(attributes.ctime, names_changed);
             return Ok(attributes);
         };
         if before.is_seen_changed(&status) && inode.open().seen == before.seen {

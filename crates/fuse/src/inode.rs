@@ -418,10 +418,11 @@ impl Inode {
         known.brought_home = Some(now);
     }
 
-    /// The ctime that programs see, where `home` is the ctime in SOURCE. Giving home a change moves that once more; programs go
-    /// on to see the time at which the change was made.
-    pub(crate) fn shown_ctime(&self, home: Timestamp) -> Timestamp {
+    /// The ctime that programs see, where `home` is the ctime in SOURCE, and its names were changed last at `names` as far as home lacks
+    /// them. Giving home a change moves that once more; programs go on to see the time at which the change was made.
+    pub(crate) fn shown_ctime(&self, home: Timestamp, names: Option<Timestamp>) -> Timestamp {
         let Changed { at, brought_home, bringing } = *self.lock_changed();
+        let at = at.zip(names).map(|(at, names)| later(at, names)).or(at).or(names);
         match (at, brought_home) {
             (Some(at), _) if bringing > 0 => at,
             (Some(at), Some(until)) if in_order(home) <= in_order(until) => at,
