@@ -99,7 +99,7 @@ impl Memory {
         *self.fails.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(fails);
     }
 
-    /// Listings lack so many of the last changes from now on.
+    /// From now on listings do not show the last `changes` changes of objects.
     pub fn list_late(&self, changes: usize) {
         let mut inner = self.inner();
         inner.past.clear();

@@ -570,6 +570,10 @@ mod tests {
             explain("b", "k", "read", Some(503), "SlowDown", ""),
             StoreError::Failed(_)
         ));
+        for code in ["ThrottlingException", "RequestLimitExceeded"] {
+            let error = explain("b", "k", "read", Some(400), code, "");
+            assert!(matches!(error, StoreError::Failed(_)), "{error}");
+        }
         assert_eq!(decoded("a%2Bb+c%00"), "a+b c\0");
     }
 }

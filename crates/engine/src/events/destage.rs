@@ -86,7 +86,8 @@ impl Engine {
         !file.discarded && content.losses != file.settled.losses
     }
 
-    /// A content that may be lost is dirty as before, with what was written since. Who waits for it goes on waiting.
+    /// Makes a page dirty again whose content home may have lost. Syncs that wait for that content go on waiting; what was written to
+    /// the page since goes home together with it.
     fn dirty_again(&mut self, file: FileIx, content: Content) {
         self.take_back_retained(content);
         let newer = self.cache.pages[content.page].dirty_seq;

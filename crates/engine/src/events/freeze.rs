@@ -156,6 +156,8 @@ impl Engine {
         );
         if let Some((from, to)) = end.discard {
             self.drop_range(file, from, to);
+            // Before the size: of a file that is empty nothing is missing.
+            self.cache.files[file].settled.changed_at_home(end.written);
             let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
             self.cache.files[file].set_free(first, last);
         }
@@ -164,9 +166,6 @@ impl Engine {
         }
         let of_file = &mut self.cache.files[file];
         of_file.home.layout.stale = true;
-        if end.discard.is_some() {
-            of_file.settled.changed_at_home(end.written);
-        }
         // The log has a size that was logged.
         let is_logged = of_file.logged.resizing.is_some();
         of_file.home.unsynced |= end.discard.is_some() || end.size.is_some() && !is_logged;
