@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Metrics for Prometheus: what a daemon and 'weir status --prometheus' say, by promtool, by a Prometheus that scrapes a mount
 # under load, and beside the status; addresses that are refused; clients that say nothing; the alerts and the dashboard.
-# cases: prometheus values addresses hostile
+# With case bucket the mount is one of a bucket, for the dashboard's queries of those.
+# cases: prometheus values addresses hostile bucket
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -42,6 +43,27 @@ end_session() {
     exec 9>&-
 }
 
+# A Prometheus that scrapes the mount each second.
+begin_prometheus() {
+    cat >"$WORK/prometheus.yml" <<END
+global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
+rule_files: ["$REPO/contrib/prometheus/alerts.yml"]
+scrape_configs:
+  - {job_name: weir, static_configs: [{targets: ["$ADDRESS"]}]}
+END
+    prometheus --config.file="$WORK/prometheus.yml" --storage.tsdb.path="$WORK/tsdb" --web.listen-address=127.0.0.1:0 \
+        >"$WORK/prometheus.log" 2>&1 &
+    SERVER=$!
+    listens() { grep -qE 'msg="?Listening on"? .*address=127' "$WORK/prometheus.log"; }
+    soon listens || fail "prometheus does not start: $(tail -3 "$WORK/prometheus.log")"
+    PROMETHEUS=http://$(grep -E 'msg="?Listening on"? ' "$WORK/prometheus.log" | grep -oE 'address=127[0-9.:]+' | head -1 | cut -d= -f2)
+}
+
+end_prometheus() {
+    kill "$SERVER"
+    wait "$SERVER" || true
+}
+
 # Everything that has metrics: a log with all changes, names, the lane and a session.
 mount_with_all() {
     mount_weir "$SRC" "$MNT" --metrics 0 --order all --log-size 16M --memory 64M "$@"
@@ -65,18 +87,7 @@ prometheus)
     python3 "$METRICS" known "$WORK/metrics" "$REPO/contrib/prometheus/alerts.yml" "$REPO/contrib/grafana/weir.json"
 
     step "Prometheus scrapes the mount under load"
-    cat >"$WORK/prometheus.yml" <<END
-global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
-rule_files: ["$REPO/contrib/prometheus/alerts.yml"]
-scrape_configs:
-  - {job_name: weir, static_configs: [{targets: ["$ADDRESS"]}]}
-END
-    prometheus --config.file="$WORK/prometheus.yml" --storage.tsdb.path="$WORK/tsdb" --web.listen-address=127.0.0.1:0 \
-        >"$WORK/prometheus.log" 2>&1 &
-    server=$!
-    listens() { grep -qE 'msg="?Listening on"? .*address=127' "$WORK/prometheus.log"; }
-    soon listens || fail "prometheus does not start: $(tail -3 "$WORK/prometheus.log")"
-    PROMETHEUS=http://$(grep -E 'msg="?Listening on"? ' "$WORK/prometheus.log" | grep -oE 'address=127[0-9.:]+' | head -1 | cut -d= -f2)
+    begin_prometheus
     begin_load 9
     for _ in {1..4}; do echo go >&9; sleep 2; done
     wait "$LOAD"
@@ -84,7 +95,7 @@ END
     soon value_is 'count(weir_up == 1)' 1.0 || fail "there is no mount in Prometheus"
     rate=$(value 'rate(weir_written_bytes_total[10s]) > 1000')
     [ -n "$rate" ] || fail "Prometheus saw no writes"
-    executed=$(python3 "$METRICS" queries "$PROMETHEUS" "$REPO/contrib/grafana/weir.json")
+    executed=$(python3 "$METRICS" queries "$PROMETHEUS" "$REPO/contrib/grafana/weir.json" directory)
     value_is 'count(ALERTS{alertname=~"Weir.*"}) or vector(0)' 0.0 || fail "there are alerts: $(value 'ALERTS')"
 
     step "what Prometheus has at the end is what the status says"
@@ -97,9 +108,34 @@ END
     umount_weir "$MNT"
     soon value_is 'up{job="weir"}' 0.0 || fail "Prometheus still scrapes the mount"
     soon value_is 'ALERTS{alertname="WeirDaemonGone",alertstate="pending"}' 1.0 || fail "no alert waits"
-    kill "$server"
-    wait "$server" || true
+    end_prometheus
     counts "$executed queries of the dashboard, $(grep -c '^weir' "$WORK/metrics") samples"
+    ;;
+
+bucket)
+    need_command prometheus
+    source "$SUPPORT/store.sh"
+    start_store
+    mkdir "$WORK/cache"
+    mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --cache "$WORK/cache" --metrics 0
+    ADDRESS=$(address "$MNT")
+    begin_prometheus
+    head -c 1M /dev/urandom >"$MNT/file"
+    "$WEIR" sync "$MNT"
+    drop_caches
+    cmp "$MNT/file" "$OBJECTS/bucket/pre/file"
+    finds() { executed=$(python3 "$METRICS" queries "$PROMETHEUS" "$REPO/contrib/grafana/weir.json" bucket 2>"$WORK/found"); }
+    soon finds || fail "$(tail -1 "$WORK/found")"
+    requests() { "$WEIR" status --json "$MNT" | python3 "$SUPPORT/field.py" bucket.store.requests; }
+    same() { value_is 'sum(weir_bucket_requests_total)' "$(requests).0"; }
+    soon same || fail "Prometheus has $(value 'sum(weir_bucket_requests_total)') requests to the bucket, and the status $(requests)"
+    step "weir top has them"
+    "$WEIR" top --once --json "$MNT" >"$WORK/top"
+    python3 -c 'import json, sys; rates = json.load(sys.stdin)["rates"]; assert rates["bucket_requests"] >= 0 and rates["bucket_bytes"] >= 0' <"$WORK/top"
+    end_prometheus
+    umount_weir "$MNT"
+    stop_store
+    counts "$executed queries of the dashboard"
     ;;
 
 values)

@@ -458,13 +458,12 @@ impl HomeFile {
     /// The descriptor to transfer by: direct if the file takes it, else buffered.
     ///
     /// # Errors
-    /// EBADF if the file is open, and not for this access; those of open(2).
+    /// EBADF if the file is open, and not for reading; those of open(2).
     pub(crate) fn channel(&self, access: Access) -> io::Result<Channel> {
         let mut data = self.lock_renewed();
-        if data.buffered.any().is_none() {
-            return self.channel_of_closed(access);
-        }
-        let buffered = data.buffered.get(access).ok_or(Errno::BADF)?;
+        let Some(buffered) = data.buffered.get(access) else {
+            return self.channel_of_closed(&data.buffered, access);
+        };
         if data.unit == Unit::Unknown {
             let path = self.bound_path()?;
             let status = fs::statx(path, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
@@ -507,19 +506,19 @@ impl HomeFile {
     /// A descriptor through the page cache.
     ///
     /// # Errors
-    /// EBADF if the file is open, and not for this access; those of open(2).
+    /// EBADF if the file is open, and not for reading; those of open(2).
     pub(crate) fn buffered_channel(&self, access: Access) -> io::Result<Channel> {
         let data = self.lock_renewed();
-        if data.buffered.any().is_none() {
-            return self.channel_of_closed(access);
+        match data.buffered.get(access) {
+            Some(descriptor) => Ok(Channel { descriptor, direct_unit: None }),
+            None => self.channel_of_closed(&data.buffered, access),
         }
-        let descriptor = data.buffered.get(access).ok_or(Errno::BADF)?;
-        Ok(Channel { descriptor, direct_unit: None })
     }
 
-    /// For one transfer of a file whose data is closed: after a sync failed, what it covered is written again.
-    fn channel_of_closed(&self, access: Access) -> io::Result<Channel> {
+    /// For one transfer of a file whose data is closed, or open for reading alone: after a sync failed, what it covered is written again.
+    fn channel_of_closed(&self, open: &Descriptors, access: Access) -> io::Result<Channel> {
         let flags = match access {
+            Access::Read if open.any().is_some() => return Err(Errno::BADF.into()),
             Access::Read => OFlags::RDONLY,
             Access::Write => OFlags::WRONLY,
         };

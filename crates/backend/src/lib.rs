@@ -68,6 +68,7 @@ pub use log_file::{LogFile, LogFileError, LogPlace, random};
 pub use look::{Look, Seen};
 pub use policy::Policy;
 pub use proc_path::shown_path;
+pub use ranges::Copied;
 pub use recovery::RecoveryError;
 pub use recovery_names::{
     Counts, GivenUp, KeptDirectory, LeftName, LeftReason, NameConflict, NameRecord,

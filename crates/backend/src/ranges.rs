@@ -14,6 +14,15 @@ use crate::allocation::allocate_as;
 use crate::home_file::HomeFile;
 use crate::home_names::is_fuse;
 
+/// What [`HomeFile::copy_from`] did.
+#[derive(Debug)]
+pub struct Copied {
+    /// How many bytes were copied.
+    pub bytes: usize,
+    /// What a sync of them said, or why it is not known whether they were copied; `None` if none was made.
+    pub synced: Option<io::Result<()>>,
+}
+
 impl HomeFile {
     /// ftruncate(2). The size of an unbound file is kept until it is bound.
     ///
@@ -58,13 +67,8 @@ impl HomeFile {
         Ok(seek(&*self.data_fd()?, SeekFrom::Hole(offset))?)
     }
 
-    /// Whether what [`HomeFile::copy_from`] has copied is durable when it returns.
-    pub fn syncs_copies(&self) -> bool {
-        self.data_fd().is_ok_and(|data| is_fuse(data.as_fd()))
-    }
-
     /// copy_file_range(2) of up to `len` bytes: from `source`, at the offset beside it, to this file at the offset `to`,
-    /// within what `user` may allocate. The answer is how many were copied.
+    /// within what `user` may allocate. On a FUSE home, which tells what became of a copy to one description alone, it is synced.
     ///
     /// # Errors
     /// Those of copy_file_range(2).
@@ -74,7 +78,7 @@ impl HomeFile {
         (source, mut from): (&HomeFile, u64),
         mut to: u64,
         len: u64,
-    ) -> io::Result<usize> {
+    ) -> io::Result<Copied> {
         // It is to be open for this.
         let (source, mut data) = (source.data_fd()?, self.data_fd()?);
         if is_fuse(data.as_fd()) {
@@ -82,11 +86,17 @@ impl HomeFile {
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let copy = || copy_file_range(&*source, Some(&mut from), &*data, Some(&mut to), len);
-        let copied = allocate_as(user, copy)?;
-        if is_fuse(data.as_fd()) {
-            // It says what became of that to this description alone.
-            rustix::fs::fdatasync(&data)?;
-        }
-        Ok(copied)
+        let bytes = match allocate_as(user, copy) {
+            // The answer may be lost, and not the copy.
+            Err(error @ (Errno::IO | Errno::CONNABORTED | Errno::NOTCONN | Errno::TIMEDOUT))
+                if is_fuse(data.as_fd()) =>
+            {
+                return Ok(Copied { bytes: len, synced: Some(Err(error.into())) });
+            }
+            copied => copied?,
+        };
+        let syncs = bytes > 0 && is_fuse(data.as_fd());
+        let synced = syncs.then(|| Ok(rustix::fs::fdatasync(&data)?));
+        Ok(Copied { bytes, synced })
     }
 }

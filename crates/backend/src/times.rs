@@ -21,6 +21,8 @@ struct State {
     ctime: Option<Timestamp>,
     /// Home's modification time may differ from `mtime`.
     disturbed: bool,
+    /// It does because home was written.
+    written: bool,
     /// Attributes changed, and no sync was requested since.
     changed: bool,
     /// The log has `mtime`, and recovery would set it after it wrote the file's data.
@@ -91,7 +93,14 @@ impl Times {
 
     /// Home was written, which changed its modification time.
     pub(crate) fn note_disturbed(&self) {
-        self.lock().disturbed = true;
+        let mut state = self.lock();
+        (state.disturbed, state.written) = (true, true);
+    }
+
+    /// Whether home was written, and its modification time was not restored since.
+    pub fn is_written(&self) -> bool {
+        let state = self.lock();
+        state.written && state.mtime.is_some()
     }
 
     /// Whether the modification time must be restored at home.
@@ -104,6 +113,7 @@ impl Times {
     /// call needs another restore.
     pub(crate) fn take_disturbed(&self) -> Option<Timestamp> {
         let mut state = self.lock();
+        state.written = false;
         if !std::mem::take(&mut state.disturbed) {
             return None;
         }

@@ -179,6 +179,11 @@ impl BucketReport {
         self.store.get(name).copied().unwrap_or_default()
     }
 
+    /// Bytes of content that were moved, up and down.
+    pub fn bytes(&self) -> u64 {
+        self.count("bytes_up").saturating_add(self.count("bytes_down"))
+    }
+
     /// Requests of each kind of which there were any.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, u64)> {
         let kinds = self.store.iter().map(|(name, count)| (name.as_str(), *count));

@@ -342,12 +342,13 @@ impl From<Option<(u64, u64)>> for FreezeScope {
 /// What changed while a file was frozen; see [`crate::Engine::thaw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreezeEnd {
-    /// Cached data in `[from, to)`, dirty or not, is invalid and is dropped; the file's data is at home.
+    /// Cached data in `[from, to)`, which the freeze has flushed, is invalid and is dropped; the file's data is at home.
     pub discard: Option<(u64, u64)>,
     /// The file's size now, at home and as programs see it; `None` if unchanged. Cached data past
     /// it is dropped, and the rest of its last page reads as zeros.
     pub size: Option<u64>,
-    /// With `discard`: bytes were written there at home, and no sync has made them durable.
+    /// With `discard`: home has bytes there that memory does not have, and no sync has made them durable. Not so only where all
+    /// that was there is gone (a hole of whole pages), or is durable.
     pub written: bool,
 }
 

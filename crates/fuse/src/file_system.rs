@@ -24,6 +24,7 @@ use rustix::fs::FileType;
 use rustix::rand::GetRandomFlags;
 use weir_backend::home_names::{HomeNames, Status, open_root};
 use weir_backend::{HomeFile, shown_path};
+use weir_engine::{FreezeEnd, FreezeScope};
 use weir_shard::Shard;
 
 use crate::attr::{Attributes, timestamp};
@@ -241,6 +242,8 @@ impl FileSystem {
             return Known { size: None, seen: None };
         }
         let seen = inode.open().seen;
+        let seen =
+            seen.filter(|_| !inode.file().is_some_and(|of| self.is_written_again(inode, of)));
         Known { size: self.shard.size(inode.node().file()), seen }
     }
 
@@ -309,7 +312,8 @@ impl FileSystem {
             }
             state.seen_at_open = state.seen.take();
         }
-        if write {
+        // While it is stale, the next open is to find that, too.
+        if write && cached != Cached::Stale {
             state.seen_at_open = None;
         }
         state.descriptions += 1;
@@ -321,26 +325,73 @@ impl FileSystem {
         Ok(cached)
     }
 
-    /// Checks whether a closed file was changed at home, and has the engine drop its cached data if so.
+    /// Checks whether a closed file was changed at home, and has the engine drop its cached data if so. Not while Weir itself changes it
+    /// there: it is dirty if it is written again after a failed sync of home. The first open after that checks.
     fn check_cached(
         &self,
         inode: &Inode,
         home: &HomeFile,
         state: &mut OpenState,
     ) -> Result<Cached, Errno> {
+        if self.is_written_again(inode, home) {
+            return Ok(Cached::Good);
+        }
         let status = inode.status()?;
         if !was_changed_at_home(state, &status) {
             return Ok(Cached::Good);
         }
-        state.seen = Some(seen(&status));
+        Ok(match self.shard.drop_clean(inode.node().file()) {
+            Ok(true) => {
+                state.seen = Some(seen(&status));
+                self.take_mtime(inode, home, &status);
+                Cached::Dropped
+            }
+            _ => Cached::Stale,
+        })
+    }
+
+    /// Whether Weir is writing a closed file at home, or has to restore its modification time after that. To be asked before home is.
+    fn is_written_again(&self, inode: &Inode, home: &HomeFile) -> bool {
+        self.shard.has_dirty(inode.node().file()) || home.times().is_written()
+    }
+
+    /// A file was changed at home: takes over its modification time.
+    fn take_mtime(&self, inode: &Inode, home: &HomeFile, status: &Status) {
         let behind = self.write_behind.as_ref();
         if !behind.is_some_and(|behind| behind.sets_mtime(inode.node())) {
             home.times().set_mtime(status.mtime, status.ctime);
         }
-        Ok(match self.shard.drop_clean(inode.node().file()) {
-            Ok(true) => Cached::Dropped,
-            _ => Cached::Stale,
-        })
+    }
+
+    /// Has the engine drop what it has of a file that was acquired and is [`Cached::Stale`], then `then`. What another program
+    /// has written to it meanwhile goes home before.
+    ///
+    /// # Errors
+    /// Those of bringing that home, and of asking home.
+    pub(crate) fn when_fresh(
+        self: &Arc<Self>,
+        inode: Arc<Inode>,
+        (cached, write): (Cached, bool),
+        then: impl FnOnce(Result<Cached, Errno>) + Send + 'static,
+    ) {
+        if cached != Cached::Stale {
+            return then(Ok(cached));
+        }
+        let fs = Arc::clone(self);
+        let scope = FreezeScope::changing(Some((0, u64::MAX)), 0);
+        self.shard.freeze(inode.node().file(), scope, move |granted| {
+            let status = granted.map_err(Errno::from).and_then(|()| Ok(inode.status()?));
+            let end = match (&status, inode.file()) {
+                (Ok(status), Some(home)) => {
+                    inode.open().seen_at_open = (!write).then(|| seen(status));
+                    fs.take_mtime(&inode, home, status);
+                    let (discard, size) = (Some((0, u64::MAX)), Some(status.size));
+                    FreezeEnd { discard, size, written: true }
+                }
+                _ => FreezeEnd { discard: None, size: None, written: false },
+            };
+            (end, move || then(status.map(|_| Cached::Dropped)))
+        });
     }
 
     /// Undoes one [`FileSystem::acquire`].

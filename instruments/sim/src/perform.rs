@@ -9,6 +9,8 @@ use crate::model::FileModel;
 use crate::violation::Violation;
 use crate::world::{Description, Phase, Waiting, WaitingKind, World};
 
+const PAGE: u64 = PAGE_BYTES as u64;
+
 impl World {
     pub(crate) fn usable(&self, file: FileId) -> bool {
         self.files.get(&file).is_some_and(|state| state.phase == Phase::Attached)
@@ -164,7 +166,8 @@ impl World {
             FrozenAction::Punch { from, to } => {
                 self.device.punch(file, from, to);
                 self.model(file).zero(moment, from, to);
-                FreezeEnd { discard: Some((from, to)), ..unchanged }
+                let written = from % PAGE != 0 || to % PAGE != 0;
+                FreezeEnd { discard: Some((from, to)), written, ..unchanged }
             }
             FrozenAction::Copy { offset, len } => {
                 let data = self.rng.bytes(len);
@@ -188,11 +191,7 @@ impl World {
                 self.model(file).truncate(moment, size - len);
                 self.model(file).replace(moment + 1, from, &kept);
                 self.moment += 1;
-                FreezeEnd {
-                    discard: Some((from, u64::MAX)),
-                    size: Some(size - len),
-                    written: false,
-                }
+                FreezeEnd { discard: Some((from, u64::MAX)), size: Some(size - len), written: true }
             }
             FrozenAction::Collapse { .. } => unchanged,
         };

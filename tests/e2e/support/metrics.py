@@ -4,7 +4,8 @@
     metrics.py get URL [HOST]              the body; the status is on standard error, and is the exit status's reason
     metrics.py same METRICS STATUS         each metric's value is that of `weir status --json`; says how many were compared
     metrics.py known METRICS FILE...       each weir_ metric that a file of alerts or a dashboard names is there
-    metrics.py queries URL DASHBOARD       Prometheus executes each query of a dashboard, and finds something for each
+    metrics.py queries URL DASHBOARD KIND  Prometheus executes each query of a dashboard, and finds something for each; those of
+                                           buckets if KIND is bucket, the others if it is directory
     metrics.py query URL EXPRESSION        the sum of an instant query's values, or nothing without a result
     metrics.py load DIRECTORY SECONDS      writes, syncs, reads and renames files
     metrics.py silent ADDRESS COUNT SECONDS  that many clients connect again and again, and say nothing or half of something
@@ -220,9 +221,10 @@ def ask(url, expression):
     return answer["data"]["result"]
 
 
-def queries(url, board):
+def queries(url, board, kind):
     empty = []
     texts = [text for text in expressions(board) if not text.startswith("label_values")]
+    texts = [text for text in texts if ("weir_bucket_" in text) == (kind == "bucket")]
     for text in texts:
         text = text.replace("$__rate_interval", "10s").replace("$mountpoint", ".*")
         if not ask(url, text):

@@ -129,6 +129,9 @@ impl Engine {
         self.drop_pages(ix);
         let home = self.taken(home);
         self.cache.files[ix].set_home(home);
+        if home.size > 0 {
+            self.cache.files[ix].settled.written_at_home();
+        }
         self.home_is_ahead(ix);
         true
     }

@@ -144,8 +144,8 @@ impl Engine {
         }
     }
 
-    /// Ends a freeze. Cached pages that `end.discard` touches are dropped, dirty or not: the caller must have
-    /// flushed what must not be lost. Queued events run.
+    /// Ends a freeze. Cached pages that `end.discard` touches are dropped. The freeze has flushed them: those that are dirty
+    /// are so because a sync of home failed since. Queued events run.
     pub fn thaw(&mut self, file: FileId, end: FreezeEnd, now: Time) {
         self.clock = now;
         let file = self.cache.files.find(file).expect("a frozen file stays attached");
@@ -155,9 +155,11 @@ impl Engine {
             "the freeze was granted"
         );
         if let Some((from, to)) = end.discard {
+            // First: dropping ends waits of syncs. And before the size: of a file that is empty nothing is missing.
+            if end.written {
+                self.cache.files[file].settled.written_while_frozen();
+            }
             self.drop_range(file, from, to);
-            // Before the size: of a file that is empty nothing is missing.
-            self.cache.files[file].settled.changed_at_home(end.written);
             let (first, last) = (from / PAGE * PAGE, to.saturating_add(PAGE - 1) / PAGE * PAGE);
             self.cache.files[file].set_free(first, last);
         }
@@ -224,5 +226,84 @@ impl Engine {
         if next == FreezeState::Thawed {
             self.waiters.abandoned_freezes.push(file);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frames::FramePool;
+
+    use super::*;
+    use crate::command::{Command, Completion, HomeAttributes, Output};
+    use crate::config::Config;
+    use crate::error::ErrorKind;
+
+    const FILE: FileId = FileId(7);
+    const FREEZE: RequestId = RequestId(1);
+
+    /// The answers, as text, when home does at once what it is given.
+    fn answers(engine: &mut Engine, now: Time) -> Vec<String> {
+        let mut answers = Vec::new();
+        loop {
+            engine.dispatch();
+            match engine.next_output() {
+                None => return answers,
+                Some(Output::Command(Command::Write { io, .. })) => {
+                    engine.complete(io, Completion::Written { result: Ok(()) }, now);
+                }
+                Some(Output::Command(Command::Sync { io, .. })) => {
+                    engine.complete(io, Completion::Synced { result: Ok(()) }, now);
+                }
+                Some(Output::Command(Command::Reserve { io, .. })) => {
+                    engine.complete(io, Completion::Reserved { result: Ok(()) }, now);
+                }
+                Some(Output::Reply { reply, .. }) => answers.push(format!("{reply:?}")),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn synced(engine: &mut Engine, now: Time) -> Result<(), ErrorKind> {
+        let outcome = engine.sync(RequestId(9), FILE, Durability::Data, now);
+        let said = match outcome {
+            Outcome::Done(result) => vec![format!("Synced({result:?})")],
+            Outcome::Pending => answers(engine, now),
+        };
+        match said.concat().as_str() {
+            "Synced(Ok(()))" => Ok(()),
+            "Synced(Err(Home(Io)))" => Err(ErrorKind::Io),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// What syncs say after a sync of home as a whole failed while the first page of a file was changed at home: one that arrived in
+    /// between, and one after it.
+    fn after_a_loss(written: bool) -> (String, Result<(), ErrorKind>) {
+        let config =
+            Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        let now = Time::from_millis(1);
+        let home = HomeAttributes { size: 4 * PAGE, dense: true, write_unit: 512, readable: true };
+        engine.attach(FILE, home);
+        assert_eq!(synced(&mut engine, now), Ok(()));
+        let data = vec![1; PAGE as usize];
+        let _ = engine.write(RequestId(2), FILE, 0, &data, Durability::None, now);
+        let scope = FreezeScope::changing(Some((0, PAGE)), 0);
+        assert_eq!(engine.freeze(FREEZE, FILE, scope, now), Outcome::Pending);
+        assert_eq!(answers(&mut engine, now), ["Frozen(Ok(()))"]);
+        engine.home_sync_failed(ErrorKind::Io, None, now);
+        let between = engine.sync(RequestId(3), FILE, Durability::Data, now);
+        assert_eq!(between, Outcome::Pending);
+        engine.thaw(FILE, FreezeEnd { discard: Some((0, PAGE)), size: None, written }, now);
+        let said = answers(&mut engine, now).concat();
+        engine.check_invariants();
+        (said, synced(&mut engine, now))
+    }
+
+    #[test]
+    fn bytes_that_home_wrote_while_a_sync_failed_are_gone() {
+        assert_eq!(after_a_loss(true), ("Synced(Err(Home(Io)))".into(), Err(ErrorKind::Io)));
+        // A hole of whole pages has no bytes.
+        assert_eq!(after_a_loss(false), ("Synced(Ok(()))".into(), Ok(())));
     }
 }

@@ -249,6 +249,8 @@ impl Engine {
                 self.cache.files[file].home.layout.stale = true;
                 self.change_retention(file, |retention| retention.rewritten());
                 self.logged_is_home(file);
+                // The times of what was written again are to be restored.
+                self.report_clean(file);
                 if self.journal_mut().behind.lacks_room.is_some() {
                     self.start_freeing(file);
                 }

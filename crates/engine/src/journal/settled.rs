@@ -55,15 +55,18 @@ impl Settled {
         self.evicted = self.evicted.max(epoch);
     }
 
-    /// Content was changed at home while the file was frozen, and what memory had of it is dropped. Bytes that were `written` there
-    /// cannot be rewritten, nor can what a sync that failed meanwhile may have lost.
-    pub(crate) fn changed_at_home(&mut self, written: bool) {
-        if written {
-            self.evicted(self.epoch);
-        }
+    /// Bytes were written at home itself while the file was frozen. They cannot be rewritten, and a sync that failed meanwhile
+    /// may have lost them.
+    pub(crate) fn written_while_frozen(&mut self) {
+        self.written_at_home();
         if self.losses != self.at_freeze {
             self.gone = self.gone.or(self.lost_by);
         }
+    }
+
+    /// Bytes were written at home itself: memory does not have them, so they cannot be rewritten.
+    pub(crate) fn written_at_home(&mut self) {
+        self.evicted(self.epoch);
     }
 
     /// Why no sync of the file can succeed; `None` if one can.

@@ -12,7 +12,7 @@ use weir_names::tree::{self, Moment, Refused};
 use crate::attr::{self, Attributes, moment, timestamp};
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{Cached, FileSystem};
+use crate::file_system::FileSystem;
 use crate::given::Thread;
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::ops::names::note_change;
@@ -314,21 +314,21 @@ impl FileSystem {
         };
         self.drop_privileges_for(&inode, caller);
         let fs = Arc::clone(self);
-        let file = inode.node().file();
-        let mut scope = FreezeScope::resizing(size);
-        if cached == Cached::Stale {
-            scope.changes_from = Some(0);
-        }
-        self.shard.freeze(file, scope, move |granted| {
-            let (mut end, resized) = resize_at_home(&inode, granted, size);
-            if cached == Cached::Stale {
-                end.discard = Some((0, u64::MAX));
-            }
-            let answer = move || {
+        self.when_fresh(Arc::clone(&inode), (cached, true), move |fresh| {
+            if let Err(errno) = fresh {
                 fs.release(&inode);
-                done(&inode, resized);
-            };
-            (end, answer)
+                return done(&inode, Err(errno));
+            }
+            let file = inode.node().file();
+            let shard = Arc::clone(&fs.shard);
+            shard.freeze(file, FreezeScope::resizing(size), move |granted| {
+                let (end, resized) = resize_at_home(&inode, granted, size);
+                let answer = move || {
+                    fs.release(&inode);
+                    done(&inode, resized);
+                };
+                (end, answer)
+            });
         });
     }
 

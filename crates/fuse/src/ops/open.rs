@@ -91,25 +91,31 @@ impl FileSystem {
             Ok(cached) => cached,
             Err(errno) => return done(Err(errno)),
         };
+        let fs = Arc::clone(self);
         let opener = *caller;
-        if !access.truncate && cached != Cached::Stale {
-            return self.opened(inode, access, cached == Cached::Good, opener, done);
-        }
-        if access.truncate {
-            self.drop_privileges_for(&inode, caller);
-        }
+        self.when_fresh(Arc::clone(&inode), (cached, changes), move |cached| match cached {
+            Ok(_) if access.truncate => fs.open_truncated(inode, access, opener, done),
+            Ok(cached) => fs.opened(inode, access, cached == Cached::Good, opener, done),
+            Err(errno) => {
+                fs.release(&inode);
+                done(Err(errno));
+            }
+        });
+    }
+
+    /// Truncates a file that was acquired for it, and makes its open description.
+    fn open_truncated(
+        self: &Arc<Self>,
+        inode: Arc<Inode>,
+        access: Access,
+        opener: Caller,
+        done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
+    ) {
+        self.drop_privileges_for(&inode, &opener);
         let fs = Arc::clone(self);
         let file = inode.node().file();
-        let scope = match access.truncate {
-            true => FreezeScope::resizing(0),
-            false => FreezeScope::changing(None, 0),
-        };
-        self.shard.freeze(file, scope, move |granted| {
-            let (end, prepared) = if access.truncate {
-                resize_at_home(&inode, granted, 0)
-            } else {
-                drop_cached(&inode, granted.map_err(Errno::from))
-            };
+        self.shard.freeze(file, FreezeScope::resizing(0), move |granted| {
+            let (end, prepared) = resize_at_home(&inode, granted, 0);
             let answer = move || match prepared {
                 Ok(()) => fs.opened(inode, access, false, opener, done),
                 Err(errno) => {
@@ -399,11 +405,4 @@ impl FileSystem {
             });
         });
     }
-}
-
-/// Has the engine drop all of a file that was changed at home.
-fn drop_cached(inode: &Inode, granted: Result<(), Errno>) -> (FreezeEnd, Result<(), Errno>) {
-    let size = granted.and_then(|()| Ok(inode.status()?.size));
-    let end = FreezeEnd { discard: Some((0, u64::MAX)), size: size.ok(), written: true };
-    (end, size.map(|_| ()))
 }

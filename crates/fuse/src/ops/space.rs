@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use weir_backend::Copied;
 use weir_engine::{Error, FreezeEnd, FreezeScope, PAGE_BYTES};
 
 use crate::attr;
@@ -222,30 +223,30 @@ impl FileSystem {
         let flush = FreezeScope::changing(Some((to.1, u64::MAX)), to.1);
         self.shard.freeze(file, flush, move |granted| {
             let home = to.0.inode.file();
-            let syncs_copies = home.is_some_and(|home| home.syncs_copies());
-            let may_have_copied = granted.is_ok() && syncs_copies;
             let copied = granted.map_err(Errno::from).and_then(|()| {
                 copy_at_home(user, (&from.0.inode, from.1), (&to.0.inode, to.1), len)
             });
-            let end = match copied {
-                Ok(bytes) if bytes > 0 => {
-                    let copied_to = to.1 + u64::from(bytes);
+            let end = match &copied {
+                Ok(copied) if copied.bytes > 0 => {
+                    let copied_to = to.1 + copied.bytes as u64;
+                    let is_lost = matches!(copied.synced, Some(Err(_)));
+                    let reaches = match home.filter(|_| is_lost) {
+                        Some(home) => home.home_attributes().map_or(0, |now| now.size),
+                        None => copied_to,
+                    };
                     let size = fs.shard.size(file).unwrap_or(0);
                     FreezeEnd {
                         discard: Some((to.1, copied_to)),
-                        size: (copied_to > size).then_some(copied_to),
-                        written: !syncs_copies,
+                        size: (reaches > size).then_some(reaches),
+                        written: !matches!(copied.synced, Some(Ok(()))),
                     }
-                }
-                // The sync of the copy may have failed.
-                Err(_) if may_have_copied => {
-                    let size = fs.shard.size(file).unwrap_or(0);
-                    let now = home.and_then(|home| Some(home.home_attributes().ok()?.size));
-                    let discard = Some((to.1, to.1.saturating_add(len)));
-                    FreezeEnd { discard, size: now.filter(|&now| now > size), written: true }
                 }
                 _ => UNCHANGED,
             };
+            let copied = copied.and_then(|copied| {
+                copied.synced.unwrap_or(Ok(())).map_err(Errno::of_copy)?;
+                Ok(u32::try_from(copied.bytes).unwrap_or(u32::MAX))
+            });
             (end, move || done(copied))
         });
     }
@@ -301,10 +302,10 @@ impl Effect {
         } else {
             self.reaches.filter(|&reaches| reaches > size)
         };
-        // What moves, and whole pages, are not data.
+        // A hole of whole pages has no bytes.
         let is_whole = |at: u64| at.is_multiple_of(PAGE_BYTES as u64);
         let written = self.changed.is_some_and(|(from, to)| !is_whole(from) || !is_whole(to));
-        FreezeEnd { discard: self.changed, size, written: written && !self.moves }
+        FreezeEnd { discard: self.changed, size, written: written || self.moves }
     }
 }
 
@@ -327,14 +328,14 @@ fn copy_at_home(
     (source, from): (&Inode, u64),
     (destination, to): (&Inode, u64),
     len: u64,
-) -> Result<u32, Errno> {
+) -> Result<Copied, Errno> {
     let source = source.file().ok_or(Errno::EINVAL)?;
     let home = destination.file().ok_or(Errno::EINVAL)?;
     let copied = home.copy_from(user, (source, from), to, len).map_err(Errno::of_copy)?;
-    if copied > 0 {
+    if copied.bytes > 0 {
         home.times().note_write(attr::now());
     }
-    Ok(u32::try_from(copied).unwrap_or(u32::MAX))
+    Ok(copied)
 }
 
 #[cfg(test)]

@@ -205,6 +205,17 @@ class Chart {
 
 // ---- A mount ----
 
+function bucketRows({ store, files, cache }) {
+    const count = (name) => whole(store[name] ?? 0);
+    const rows = [["requests", count("requests")], ["failed", count("failed")], ["sent", bytes(store.bytes_up ?? 0)],
+        ["got", bytes(store.bytes_down ?? 0)], ["files to upload", whole(files.pending_nodes)],
+        ["bytes to upload", bytes(files.pending_bytes)], ["changed by others", whole(files.conflicts)]];
+    if (!cache) return rows;
+    const looked = cache.hits + cache.misses;
+    const found = looked > 0 ? `${(100 * cache.hits / looked).toFixed(1)} %` : "–";
+    return [...rows, ["cache on disk", bytes(cache.bytes)], ["found in it", found], ["damaged in it", whole(cache.damaged)]];
+}
+
 let numbered = 0;
 
 class MountView {
@@ -225,6 +236,7 @@ class MountView {
         this.latency = table("Latency in the daemon", ["", "count", "half", "99 %", "99.9 %", "longest"]);
         this.errors = table("Errors", ["", "count"]);
         this.lane = table("Lane", ["", "count"]);
+        this.bucket = table("Bucket", ["", "count"]);
         this.sessions = table("Sessions", ["process", "promises", "commits", "for output", "waits", "half", "99 %", "longest"]);
         this.requests = table("Requests of the kernel", ["kind", "count"]);
         const bars = element("dl", { class: "bars" }, this.memory.row, this.patchMemory.row, this.log.row);
@@ -232,10 +244,12 @@ class MountView {
         this.namesPanel = this.names.view;
         this.sessionsPanel = element("div", { class: "panel broad" }, this.sessions.view);
         this.lanePanel = panel(this.lane.view);
+        this.bucketPanel = panel(this.bucket.view);
         this.title = element("h2", { id: this.id, tabindex: "-1" }, mount.mountpoint);
         this.content = element("div", {}, this.figures.list,
             element("div", { class: "panels" }, this.rates.view, this.dirty.view, this.patches.view, this.namesPanel,
-                panel(element("h3", {}, "In use"), bars), panel(this.latency.view), this.sessionsPanel),
+                panel(element("h3", {}, "In use"), bars), panel(this.latency.view), this.bucketPanel,
+                this.sessionsPanel),
             element("details", {}, element("summary", {}, "Errors, lane and requests"),
                 element("div", { class: "panels" }, panel(this.errors.view), this.lanePanel, panel(this.requests.view))));
         this.view = element("section", { class: "mount", "aria-labelledby": this.id }, this.title, this.about, this.troubles,
@@ -270,7 +284,8 @@ class MountView {
         if (ended) note("unmounted: the daemon still brings things home");
         else if (status && status.stopping) note("the mount is being ended");
         if (status) {
-            const { stats, names } = status;
+            const { stats, names, bucket } = status;
+            if (bucket && bucket.files.lease_lost) bad("another machine has the prefix: nothing is uploaded any more");
             if (stats.log_errors > 0) bad("the redo log failed");
             if (stats.destage_errors > 0) bad(`writing home failed ${whole(stats.destage_errors)} times`);
             if (stats.sync_errors > 0) bad(`syncing home failed ${whole(stats.sync_errors)} times`);
@@ -304,7 +319,7 @@ class MountView {
         this.log.set(stats.log_used_bytes, stats.log_capacity_bytes);
     }
 
-    showTables({ stats, latency, sessions, lane, requests, notifications }) {
+    showTables({ stats, latency, sessions, lane, bucket, requests, notifications }) {
         const nanos = (of, value) => of.count > 0 ? duration(value / 1e9) : "–";
         this.latency.set(["write", "read", "sync"].map((kind) => {
             const of = latency[kind];
@@ -321,6 +336,8 @@ class MountView {
                 ["leases granted", whole(lane.granted)], ["leases revoked", whole(lane.revoked)],
                 ["leases refused", whole(lane.refused)]]);
         }
+        this.bucketPanel.hidden = !bucket;
+        if (bucket) this.bucket.set(bucketRows(bucket));
         this.sessionsPanel.hidden = sessions.length === 0;
         this.sessions.set(sessions.map((session) => {
             const { commits, waits } = session;

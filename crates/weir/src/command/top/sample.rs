@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use weir_engine::PAGE_BYTES;
 
-use crate::control::protocol::{LateReport, SlowFileReport, Status};
+use crate::control::protocol::{BucketReport, LateReport, SlowFileReport, Status};
 
 /// Shown of a page.
 pub(super) const fn page_bytes(pages: u64) -> u64 {
@@ -41,6 +41,9 @@ pub(super) struct Rates {
     pub(super) log_groups: f64,
     pub(super) log_bytes: f64,
     pub(super) lane_writes: f64,
+    /// Of a bucket; 0 where SOURCE is a directory.
+    pub(super) bucket_requests: f64,
+    pub(super) bucket_bytes: f64,
     pub(super) writers_blocked_fetch: f64,
     pub(super) writers_throttled: f64,
     pub(super) writers_paced: f64,
@@ -107,6 +110,12 @@ pub(super) fn rates(before: &Sample, after: &Sample) -> Option<Rates> {
     let (from, to) = (&before.status, &after.status);
     let all_requests = |status: &Status| status.requests.values().sum::<u64>();
     let posted = |status: &Status| status.lane.map_or(0, |lane| lane.posted_writes);
+    // It is not told while the program that serves it does not answer.
+    let of_bucket = |count: fn(&BucketReport) -> u64| {
+        let counts = from.bucket.as_ref().zip(to.bucket.as_ref());
+        let counts = counts.map(|(from, to)| count(to).saturating_sub(count(from)));
+        counts.unwrap_or_default() as f64 / seconds
+    };
     // A session that ended takes its counts along.
     let waits = |status: &Status| status.sessions.iter().map(|of| of.waits.count).sum::<u64>();
     let session_waits = waits(to).saturating_sub(waits(from));
@@ -127,6 +136,8 @@ pub(super) fn rates(before: &Sample, after: &Sample) -> Option<Rates> {
         log_groups: rate(s.log_groups, t.log_groups)?,
         log_bytes: rate(s.log_bytes, t.log_bytes)?,
         lane_writes: rate(posted(from), posted(to))?,
+        bucket_requests: of_bucket(|bucket| bucket.count("requests")),
+        bucket_bytes: of_bucket(BucketReport::bytes),
         writers_blocked_fetch: rate(s.writers_blocked_fetch, t.writers_blocked_fetch)?,
         writers_throttled: rate(s.writers_throttled, t.writers_throttled)?,
         writers_paced: rate(s.writers_paced, t.writers_paced)?,

@@ -1,6 +1,6 @@
 //! What programs do, and the answers they get.
 
-use weir_engine::{Durability, FreezeEnd, Outcome, Reply, RequestId};
+use weir_engine::{Durability, FreezeEnd, Outcome, PAGE_BYTES, Reply, RequestId};
 
 use super::{FILE_BYTES_MAX, FILES, Flight, FrozenAction, Life, Name, Waiting, bytes_of, file_id};
 use crate::crash::Tally;
@@ -235,10 +235,12 @@ impl Life {
             FrozenAction::Size(size, then) => {
                 (FreezeEnd { discard: None, size: Some(size as u64), written: false }, then)
             }
-            FrozenAction::Zero(from, to) => (
-                FreezeEnd { discard: Some((from as u64, to as u64)), size: None, written: false },
-                0,
-            ),
+            FrozenAction::Zero(from, to) => {
+                // A hole of whole pages has no bytes.
+                let written = from % PAGE_BYTES != 0 || to % PAGE_BYTES != 0;
+                let discard = Some((from as u64, to as u64));
+                (FreezeEnd { discard, size: None, written }, 0)
+            }
         };
         self.engine.thaw(file_id(file), end, self.now);
         if then > 0 {

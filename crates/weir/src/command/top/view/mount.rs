@@ -14,7 +14,7 @@ use super::theme::Theme;
 use crate::command::top::figures::{self, bytes, count, time};
 use crate::command::top::sample::{FileWaits, Rates, page_bytes};
 use crate::command::top::watched::{Point, Watched};
-use crate::control::protocol::{PercentilesReport, SessionReport, Status};
+use crate::control::protocol::{BucketReport, PercentilesReport, SessionReport, Status};
 
 /// Rows that the chart needs, and has at most.
 const CHART_ROWS_MIN: u16 = 7;
@@ -200,6 +200,17 @@ fn rates(rates: Option<&Rates>, status: &Status, theme: Theme) -> Vec<Row> {
             [rate(|of| of.lane_writes), none(), all(lane.posted_writes), size(lane.posted_bytes)],
         ));
     }
+    if let Some(bucket) = &status.bucket {
+        rows.push(row(
+            "bucket",
+            [
+                rate(|of| of.bucket_requests),
+                speed(|of| of.bucket_bytes),
+                all(bucket.count("requests")),
+                size(bucket.bytes()),
+            ],
+        ));
+    }
     rows
 }
 
@@ -242,6 +253,28 @@ fn memory(status: &Status, theme: Theme) -> Vec<Row> {
             refused => format!(", {refused} refused by SOURCE"),
         };
         rows.push((format!("names    {} not home{refused}", names.pending), style));
+    }
+    if let Some(bucket) = &status.bucket {
+        rows.extend(of_bucket(bucket, theme));
+    }
+    rows
+}
+
+/// What a bucket lacks, and what of it is on this machine's disk.
+fn of_bucket(bucket: &BucketReport, theme: Theme) -> Vec<Row> {
+    let files = &bucket.files;
+    let (lost, style) = match files.lease_lost {
+        true => (": another machine has the prefix", theme.trouble()),
+        false => ("", Style::new()),
+    };
+    let pending = bytes(files.pending_bytes as f64);
+    let mut rows =
+        vec![(format!("uploads  {} files, {pending}{lost}", files.pending_nodes), style)];
+    if let Some(cache) = &bucket.cache {
+        let kept = bytes(cache.bytes as f64);
+        let found = figures::percent(cache.hits, cache.hits.saturating_add(cache.misses));
+        let found = found.map_or(String::new(), |found| format!(", {found:.0} % found"));
+        rows.push(plain(format!("cache    {kept} on disk{found}")));
     }
     rows
 }

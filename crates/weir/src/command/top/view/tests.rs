@@ -13,7 +13,10 @@ use crate::command::top::asking::{Answer, Key, Told};
 use crate::command::top::model::tests::{model, press};
 use crate::command::top::sample::tests::{sample, slow};
 use crate::command::top::watched::tests::mount;
-use crate::control::protocol::{NamesReport, SessionReport, SlowFileReport, Status, WaitingReport};
+use crate::control::protocol::{
+    BucketCacheReport, BucketFilesReport, BucketReport, NamesReport, SessionReport, SlowFileReport,
+    Status, WaitingReport,
+};
 
 const PLAIN: Theme = Theme { has_colours: false };
 
@@ -49,6 +52,12 @@ fn loaded(status: &mut Status) {
         Some(WaitingReport { writes: 2, oldest_ns: 1_500_000_000, ..WaitingReport::default() });
     status.sessions =
         vec![SessionReport { supervisor: 4711, promises: 9, ..SessionReport::default() }];
+    let counts = [("requests", 30 * second), ("bytes_up", (2 << 20) * second)];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count));
+    let files =
+        BucketFilesReport { pending_nodes: 3, pending_bytes: 5 << 20, ..Default::default() };
+    let cache = BucketCacheReport { hits: 90, misses: 10, bytes: 7 << 20, ..Default::default() };
+    status.bucket = Some(BucketReport { store: counts.into(), files, cache: Some(cache) });
     status.slow_files = vec![
         slow(5, "mail/new\n\u{1b}[31mbox", second, second * 40_000_000),
         SlowFileReport { waiting: 2, oldest_ns: 1_500_000_000, ..slow(6, "", 1, 10_000_000) },
@@ -94,6 +103,9 @@ fn a_large_screen_has_the_view_of_the_chosen_mount_below_the_list() {
         "memory    2 writers now",
         "names    12 not home, 1 refused by SOURCE",
         "log      [|||       ] 25 % of 64M",
+        "bucket       30    2.0M    1.8k   120M",
+        "uploads  3 files, 5.0M",
+        "cache    7.0M on disk, 90 % found",
         "40ms      1    2.4s   2.4s      mail/new\\n\\u{1b}[31mbox",
         "node 6",
         "process 4711: 9 syncs; 0 waits",
