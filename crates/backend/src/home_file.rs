@@ -417,6 +417,19 @@ impl HomeFile {
         self.set_home_mtime(mtime).inspect_err(|_| self.times.note_disturbed())
     }
 
+    /// Restores the modification time at home, if what changed it there was a write. Whoever is restoring it is waited for.
+    ///
+    /// # Errors
+    /// As [`HomeFile::restore_times`].
+    pub fn restore_after_writes(&self) -> io::Result<()> {
+        let restoring = self.lock_restoring();
+        if !self.times.is_written() {
+            return Ok(());
+        }
+        drop(restoring);
+        self.restore_times()
+    }
+
     /// Runs `set`, which sets times at home. It is given the modification time as programs see it, `None` if home's is right. One
     /// that is noted while it runs is restored after it.
     pub fn set_times<T>(&self, set: impl FnOnce(Option<Timestamp>) -> T) -> T {

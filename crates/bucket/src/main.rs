@@ -167,6 +167,7 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
         limits: Limits::s3(mount.part_size << 20),
         listing_ttl: Duration::from_secs(mount.listing_ttl),
         quiet: Duration::from_secs(2),
+        stream_after: Duration::from_secs(2),
         seen_within: Duration::from_secs(60),
         pending_bytes_max: 256 << 20,
         pending_nodes_max: 16 << 10,

@@ -242,8 +242,8 @@ impl FileSystem {
             return Known { size: None, seen: None };
         }
         let seen = inode.open().seen;
-        let seen =
-            seen.filter(|_| !inode.file().is_some_and(|of| self.is_written_again(inode, of)));
+        // A closed file that is dirty is changed at home by Weir itself.
+        let seen = seen.filter(|_| !self.shard.has_dirty(inode.node().file()));
         Known { size: self.shard.size(inode.node().file()), seen }
     }
 
@@ -310,10 +310,13 @@ impl FileSystem {
             if state.seen.is_some() {
                 cached = self.check_cached(inode, home, &mut state)?;
             }
-            state.seen_at_open = state.seen.take();
+            // If it was dirty when it was closed, nothing was noted since the open before.
+            state.seen_at_open = state.seen.take().or(state.seen_at_open);
         }
-        // While it is stale, the next open is to find that, too.
-        if write && cached != Cached::Stale {
+        if state.stale {
+            cached = Cached::Stale;
+        }
+        if write {
             state.seen_at_open = None;
         }
         state.descriptions += 1;
@@ -325,72 +328,54 @@ impl FileSystem {
         Ok(cached)
     }
 
-    /// Checks whether a closed file was changed at home, and has the engine drop its cached data if so. Not while Weir itself changes it
-    /// there: it is dirty if it is written again after a failed sync of home. The first open after that checks.
+    /// Checks whether a closed file was changed at home, and has the engine drop its cached data if so. Not while it is dirty: it is
+    /// written again since a sync of home has failed, and what changes it there is Weir.
     fn check_cached(
         &self,
         inode: &Inode,
         home: &HomeFile,
         state: &mut OpenState,
     ) -> Result<Cached, Errno> {
-        if self.is_written_again(inode, home) {
+        let file = inode.node().file();
+        if self.shard.has_dirty(file) {
             return Ok(Cached::Good);
         }
+        // After that its time is to be as before. Where it cannot be set, that looks like a change.
+        let has_times = home.restore_after_writes().is_ok();
         let status = inode.status()?;
         if !was_changed_at_home(state, &status) {
             return Ok(Cached::Good);
         }
-        Ok(match self.shard.drop_clean(inode.node().file()) {
-            Ok(true) => {
-                state.seen = Some(seen(&status));
-                self.take_mtime(inode, home, &status);
-                Cached::Dropped
-            }
-            _ => Cached::Stale,
-        })
-    }
-
-    /// Whether Weir is writing a closed file at home, or has to restore its modification time after that. To be asked before home is.
-    fn is_written_again(&self, inode: &Inode, home: &HomeFile) -> bool {
-        self.shard.has_dirty(inode.node().file()) || home.times().is_written()
-    }
-
-    /// A file was changed at home: takes over its modification time.
-    fn take_mtime(&self, inode: &Inode, home: &HomeFile, status: &Status) {
+        state.seen = Some(seen(&status));
         let behind = self.write_behind.as_ref();
-        if !behind.is_some_and(|behind| behind.sets_mtime(inode.node())) {
+        if has_times && !behind.is_some_and(|behind| behind.sets_mtime(inode.node())) {
             home.times().set_mtime(status.mtime, status.ctime);
         }
+        state.stale = !matches!(self.shard.drop_clean(file), Ok(true));
+        Ok(Cached::Dropped)
     }
 
     /// Has the engine drop what it has of a file that was acquired and is [`Cached::Stale`], then `then`. What another program
     /// has written to it meanwhile goes home before.
     ///
     /// # Errors
-    /// Those of bringing that home, and of asking home.
+    /// Those of bringing that home, and of asking home. The file stays stale: the next open tries again.
     pub(crate) fn when_fresh(
         self: &Arc<Self>,
         inode: Arc<Inode>,
-        (cached, write): (Cached, bool),
+        cached: Cached,
         then: impl FnOnce(Result<Cached, Errno>) + Send + 'static,
     ) {
         if cached != Cached::Stale {
             return then(Ok(cached));
         }
-        let fs = Arc::clone(self);
         let scope = FreezeScope::changing(Some((0, u64::MAX)), 0);
         self.shard.freeze(inode.node().file(), scope, move |granted| {
-            let status = granted.map_err(Errno::from).and_then(|()| Ok(inode.status()?));
-            let end = match (&status, inode.file()) {
-                (Ok(status), Some(home)) => {
-                    inode.open().seen_at_open = (!write).then(|| seen(status));
-                    fs.take_mtime(&inode, home, status);
-                    let (discard, size) = (Some((0, u64::MAX)), Some(status.size));
-                    FreezeEnd { discard, size, written: true }
-                }
-                _ => FreezeEnd { discard: None, size: None, written: false },
-            };
-            (end, move || then(status.map(|_| Cached::Dropped)))
+            let size = granted.map_err(Errno::from).and_then(|()| Ok(inode.status()?.size));
+            inode.open().stale &= size.is_err();
+            let discard = size.is_ok().then_some((0, u64::MAX));
+            let end = FreezeEnd { discard, size: size.as_ref().ok().copied(), written: true };
+            (end, move || then(size.map(|_| Cached::Dropped)))
         });
     }
 
@@ -543,7 +528,7 @@ impl FileSystem {
                 return;
             }
             inode.set_unsure();
-            (state.seen, state.seen_at_open) = (None, None);
+            (state.seen, state.seen_at_open, state.stale) = (None, None, false);
             if let Some(home) = inode.file() {
                 // Restores the modification time at home.
                 home.close_data();

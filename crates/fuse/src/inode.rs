@@ -68,6 +68,8 @@ pub(crate) struct OpenState {
     /// `seen` when it was opened, while nobody has had it open for writing since: a change at home until it is closed is one to be found at
     /// the next open. RELEASE comes after close(2) has returned.
     pub(crate) seen_at_open: Option<Seen>,
+    /// It was changed directly at home while it was closed, and the engine still has old data.
+    pub(crate) stale: bool,
     /// The file lost its last name while it was not open, and its dirty data was dropped.
     pub(crate) discarded: bool,
 }

@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::tree::{Node, Tree};
 use super::{Error, FileSystem, ROOT, Result, Stat, now, say};
@@ -181,6 +182,7 @@ impl FileSystem {
         node.content.dirty.insert(offset..end);
         node.content.size = node.content.size.max(end);
         node.content.changed = true;
+        node.content.written_since.get_or_insert_with(Instant::now);
         node.attributes.mtime = now();
         tree.touch(id);
         Ok(())

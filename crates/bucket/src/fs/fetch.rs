@@ -22,6 +22,8 @@ const WINDOW_MAX: u64 = 8 << 20;
 const AHEAD: u64 = 4;
 const THREADS_MAX: usize = 16;
 const BYTES_MAX: u64 = 256 << 20;
+/// So many units are told of together while an answer comes: each time wakes those who wait.
+const TOLD_UNITS: usize = 8;
 /// A gap of at most this many cached units between missing ones is fetched with them: that saves a request.
 const GAP_UNITS: u64 = 8;
 
@@ -206,26 +208,25 @@ impl Fetched {
         drop(inner);
         let absent = self.find(object, first..last);
         for run in runs(&absent) {
-            let range = absent[run.start]..absent[run.end - 1] + 1;
-            let fetched = store.get(&object.key, object.range(range.clone()), &object.etag);
-            let bytes = match fetched {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    self.give_up(object, &absent[run.start..]);
-                    return Err(error);
-                }
+            let units = absent[run.start]..absent[run.end - 1] + 1;
+            let mut arriving = Arriving {
+                of: self,
+                object,
+                next: units.start,
+                bytes: Vec::new(),
+                whole: Vec::new(),
+                came: 0,
+                absent: &absent[run.clone()],
             };
-            let units = absent[run].iter().map(|&unit| {
-                let at = ((unit - range.start) * UNIT) as usize;
-                (unit, Arc::from(&bytes[at..bytes.len().min(at + UNIT as usize)]))
+            let read = store.read(&object.key, object.range(units), &object.etag, &mut |bytes| {
+                arriving.take(bytes);
             });
-            let units: Vec<(u64, Arc<[u8]>)> = units.collect();
-            if let Some(cache) = &self.cache {
-                for (unit, bytes) in &units {
-                    cache.keep(&object.key, &object.etag, *unit, bytes);
-                }
+            arriving.pass_on();
+            let came = run.start + arriving.came;
+            if let Err(error) = read {
+                self.give_up(object, &absent[came..]);
+                return Err(error);
             }
-            self.came(object, &units);
         }
         Ok(())
     }
@@ -274,6 +275,61 @@ impl Fetched {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An answer with the content of units, while it comes.
+struct Arriving<'a> {
+    of: &'a Fetched,
+    object: &'a Object,
+    /// The unit that the next bytes belong to, and what of it has come.
+    next: u64,
+    bytes: Vec<u8>,
+    /// Units that nobody was told of yet.
+    whole: Vec<(u64, Arc<[u8]>)>,
+    /// The units that are wanted, in order, and how many of them are whole.
+    absent: &'a [u64],
+    came: usize,
+}
+
+impl Arriving<'_> {
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let range = self.object.range(self.next..self.next + 1);
+            let lacks = (range.end - range.start) as usize - self.bytes.len();
+            let (now, rest) = bytes.split_at(lacks.min(bytes.len()));
+            self.bytes.extend_from_slice(now);
+            bytes = rest;
+            if now.len() == lacks {
+                self.end_unit();
+            }
+        }
+    }
+
+    fn end_unit(&mut self) {
+        if self.absent.get(self.came) == Some(&self.next) {
+            self.whole.push((self.next, Arc::from(self.bytes.as_slice())));
+            self.came += 1;
+        }
+        self.bytes.clear();
+        self.next += 1;
+        if self.whole.len() == TOLD_UNITS {
+            self.pass_on();
+        }
+    }
+
+    /// The units that are whole are there for readers.
+    fn pass_on(&mut self) {
+        if self.whole.is_empty() {
+            return;
+        }
+        if let Some(cache) = &self.of.cache {
+            for (unit, bytes) in &self.whole {
+                cache.keep(&self.object.key, &self.object.etag, *unit, bytes);
+            }
+        }
+        self.of.came(self.object, &self.whole);
+        self.whole.clear();
     }
 }
 
@@ -363,7 +419,11 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::metadata::Properties;
+    use crate::store::{Condition, Failure, Memory};
 
     #[test]
     fn ahead_of_a_reader_little_is_fetched_that_it_does_not_read() {
@@ -391,6 +451,35 @@ mod tests {
         assert!(stream.ahead - stream.next > 24 << 20, "{stream:?}");
         stream.follow(512 << 20, (512 << 20) + 1, SIZE, THREADS_MAX);
         assert_eq!(stream.follow((512 << 20) + 1, (512 << 20) + 2, SIZE, THREADS_MAX).1.len(), 0);
+    }
+
+    #[test]
+    fn what_came_of_an_answer_that_breaks_off_is_not_fetched_again() {
+        let store = Arc::new(Memory::new(1));
+        let content: Vec<u8> = (0..4 * UNIT + 1000).map(|at| (at / 1000) as u8).collect();
+        let none = Condition::None;
+        let etag = store.put("key", content.clone(), &Properties::default(), &none).unwrap();
+        let size = content.len() as u64;
+        let remote = Remote { etag, size, properties: None, checked: Instant::now() };
+        let metered = Arc::new(Metered::new(store.clone(), None));
+        let mut failures = [Some(Failure::After), Some(Failure::Before)].into_iter();
+        store.fail(move |_, _| failures.next().flatten());
+        let fetched = Fetched::new(None);
+        let read = |at: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            let read = fetched.read(&metered, 7, "key", &remote, at, &mut bytes);
+            read.map(|()| assert_eq!(bytes, content[at as usize..at as usize + len]))
+        };
+        // Of the first answer two units came, of the second nothing, and of the third the rest.
+        read(0, 4096).unwrap();
+        read(UNIT, UNIT as usize).unwrap();
+        assert_eq!(metered.counts().now().get, 1);
+        assert!(read(size - 10, 10).is_err());
+        read(2 * UNIT, (size - 2 * UNIT) as usize).unwrap();
+        read(0, size as usize).unwrap();
+        assert_eq!(metered.counts().now().get, 3);
+        // An answer of which half has come, and another.
+        assert_eq!(metered.counts().now().bytes_down, size / 2 + size - 2 * UNIT);
     }
 
     #[test]

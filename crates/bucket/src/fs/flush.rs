@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use super::stream::is_streamed;
 use super::tree::Tree;
 use super::{Error, FileSystem, ROOT, Result, in_parallel, say};
 use crate::store::StoreError;
@@ -70,7 +71,7 @@ impl FileSystem {
         if self.store.is_fenced() {
             return Vec::new();
         }
-        let now = Instant::now();
+        let (now, part) = (Instant::now(), self.settings.limits.part);
         let nodes = tree.dirty.iter().filter_map(|id| tree.get(*id));
         let bytes: u64 = nodes.map(|node| node.content.dirty.total()).sum();
         let much = bytes > self.settings.pending_bytes_max
@@ -81,7 +82,7 @@ impl FileSystem {
             node.is_dirty()
                 && !node.busy
                 && node.retry_after.is_none_or(|at| at <= now)
-                && (much || quiet)
+                && (quiet || much && !is_streamed(node, part))
         };
         tree.dirty.iter().copied().filter(is_due).collect()
     }

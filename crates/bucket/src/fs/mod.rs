@@ -75,6 +75,8 @@ pub struct Settings {
     pub listing_ttl: Duration,
     /// What was not changed for this long is uploaded.
     pub quiet: Duration,
+    /// A file that is written for longer than this is uploaded while it grows.
+    pub stream_after: Duration,
     /// How long an object may be missing that the store says it has made.
     pub seen_within: Duration,
     /// More bytes than these, or nodes, are not left pending.

@@ -1,4 +1,5 @@
-//! Large new files are uploaded while they are written, so that the sync at the end has little left to do.
+//! Large new files are uploaded while they are written, so that the sync at the end has little left to do. Those that are written within
+//! two seconds are not: the sync would gain no more than that, and what is uploaded before is copied once more.
 //!
 //! When a new file has been written in order for [`PARTS_MIN`] parts, these go into a *temporary* object: the metadata of
 //! an object is given when its upload begins, and a file's is not known before its end. The file's own upload then takes the
@@ -87,6 +88,10 @@ impl FileSystem {
             }
             let content = &mut node.content;
             let Some(spool) = &content.spool else { continue };
+            let since = content.written_since.map_or(Duration::ZERO, |since| since.elapsed());
+            if content.stream.is_none() && since < self.settings.stream_after {
+                continue;
+            }
             let stream = content.stream.get_or_insert_with(|| Stream {
                 key: self.temporary_key(),
                 upload: None,
@@ -190,6 +195,12 @@ impl FileSystem {
         // If this is lost, the next start gives up an upload that is not there.
         let _ = self.state.append_end(&[Change::MultipartEnded(upload.to_owned())]);
     }
+}
+
+/// Whether a file is uploaded while it grows, or will be.
+pub(super) fn is_streamed(node: &Node, part: u64) -> bool {
+    let has_failed = node.content.stream.as_ref().is_some_and(|stream| stream.failed);
+    node.opens > 0 && !has_failed && written_in_order(node) >= PARTS_MIN * part
 }
 
 /// How much of a new file is written from its beginning without a gap.

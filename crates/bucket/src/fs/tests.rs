@@ -50,20 +50,28 @@ fn open_with(
     parallel: usize,
     cache: Option<Arc<Cache>>,
 ) -> Arc<FileSystem> {
+    open_as(memory, settings(state, ttl, parallel), cache)
+}
+
+fn open_as(memory: &Arc<Memory>, settings: Settings, cache: Option<Arc<Cache>>) -> Arc<FileSystem> {
     let store: Arc<dyn Store> = memory.clone();
-    let settings = Settings {
+    FileSystem::open_prefix(Arc::new(Metered::new(store, None)), settings, cache).unwrap()
+}
+
+fn settings(state: &std::path::Path, ttl: Duration, parallel: usize) -> Settings {
+    Settings {
         prefix: "pre/".into(),
         state: state.to_owned(),
         limits: LIMITS,
         listing_ttl: ttl,
         quiet: Duration::ZERO,
+        stream_after: Duration::ZERO,
         seen_within: Duration::from_secs(2),
         pending_bytes_max: 1 << 20,
         pending_nodes_max: 1000,
         parallel,
         defaults: Defaults { uid: 1, gid: 2 },
-    };
-    FileSystem::open_prefix(Arc::new(Metered::new(store, None)), settings, cache).unwrap()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -604,6 +612,32 @@ fn a_large_file_is_uploaded_while_it_is_written() {
     assert!(after.bytes_up - before.bytes_up < 150, "{after:?}");
     assert_eq!(memory.objects()["pre/f"], content);
     assert_eq!((memory.objects().len(), memory.open_uploads()), (1, 0));
+}
+
+#[test]
+fn a_large_file_that_is_written_quickly_is_uploaded_once_at_its_end() {
+    let (memory, state) =
+        (Arc::new(Memory::new(LIMITS.part_min as usize)), tempfile::tempdir().unwrap());
+    let hour = Duration::from_secs(3600);
+    let settings = Settings {
+        quiet: hour,
+        stream_after: hour,
+        pending_bytes_max: 100,
+        ..settings(state.path(), hour, 1)
+    };
+    let system = open_as(&memory, settings, None);
+    let id = file(&system, "f");
+    let content: Vec<u8> = (0..800u32).map(|at| at as u8).collect();
+    for (number, bytes) in content.chunks(20).enumerate() {
+        system.write(id, 20 * number as u64, bytes).unwrap();
+        assert!(!system.stream_some());
+    }
+    assert_eq!(system.due(), [0; 0], "more of it will follow");
+    system.release(id);
+    assert_eq!(system.due(), [id], "more than may be pending");
+    system.sync_file(id).unwrap();
+    assert_eq!(memory.objects(), [("pre/f".to_owned(), content)].into());
+    assert_eq!(system.store.counts().now().bytes_up, 800);
 }
 
 #[test]

@@ -67,12 +67,16 @@ impl FileSystem {
     fn bytes(&self, job: &Job, range: Range<u64>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         for (part, source) in pieces(range.clone(), job.base_bytes, &job.in_spool) {
-            let into =
+            let mut into =
                 &mut bytes[(part.start - range.start) as usize..(part.end - range.start) as usize];
             match (source, &job.spool, &job.base) {
                 (Source::Spool, Some(spool), _) => read_spool(spool, into, part.start)?,
                 (Source::Base, _, Some((key, etag, _))) => {
-                    into.copy_from_slice(&self.store().get(key, part, etag)?);
+                    self.store().read(key, part, etag, &mut |bytes| {
+                        let (now, rest) = std::mem::take(&mut into).split_at_mut(bytes.len());
+                        now.copy_from_slice(bytes);
+                        into = rest;
+                    })?;
                 }
                 _ => {}
             }

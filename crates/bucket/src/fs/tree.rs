@@ -141,6 +141,8 @@ pub struct Content {
     pub spool: Option<Arc<File>>,
     /// Bytes, or the size, differ from the object.
     pub changed: bool,
+    /// When the first bytes that differ were written.
+    pub written_since: Option<Instant>,
 }
 
 impl Content {

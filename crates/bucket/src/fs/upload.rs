@@ -159,7 +159,7 @@ impl FileSystem {
         };
         content.uploading = std::mem::take(&mut content.dirty);
         content.least = content.size;
-        content.changed = false;
+        (content.changed, content.written_since) = (false, None);
         node.attributes_dirty = false;
         Ok(Some(job))
     }

@@ -170,10 +170,18 @@ impl Store for Metered {
         self.ask(&self.counts.head, |store| store.head(key))
     }
 
-    fn get(&self, key: &str, range: Range<u64>, etag: &str) -> Result<Vec<u8>> {
-        let bytes = self.ask(&self.counts.get, |store| store.get(key, range, etag))?;
-        self.counts.bytes_down.fetch_add(bytes.len() as u64, Relaxed);
-        Ok(bytes)
+    fn read(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        etag: &str,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let mut count = |bytes: &[u8]| {
+            self.counts.bytes_down.fetch_add(bytes.len() as u64, Relaxed);
+            take(bytes);
+        };
+        self.ask(&self.counts.get, |store| store.read(key, range, etag, &mut count))
     }
 
     fn put(

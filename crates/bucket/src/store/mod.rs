@@ -122,8 +122,21 @@ pub trait Store: Send + Sync {
     fn list(&self, prefix: &str, shallow: bool, page: Option<&str>) -> Result<Page>;
     /// An object without its content.
     fn head(&self, key: &str) -> Result<Head>;
-    /// Bytes of an object that has this ETag: exactly that many.
-    fn get(&self, key: &str, range: Range<u64>, etag: &str) -> Result<Vec<u8>>;
+    /// Reads bytes of an object that has this ETag, exactly that many: `take` is given them in order, as they come. What it was given
+    /// before an error is right.
+    fn read(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        etag: &str,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<()>;
+    /// The same, all at once.
+    fn get(&self, key: &str, range: Range<u64>, etag: &str) -> Result<Vec<u8>> {
+        let mut all = Vec::new();
+        self.read(key, range, etag, &mut |bytes| all.extend_from_slice(bytes))?;
+        Ok(all)
+    }
     /// Writes an object; its ETag.
     fn put(
         &self,

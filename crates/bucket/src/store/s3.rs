@@ -50,6 +50,8 @@ pub struct Connection {
 const ATTEMPTS: u32 = 6;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(5);
+/// How many answers in a row may break off before a byte of them has come.
+const BODIES_VAIN_MAX: u32 = 4;
 /// How long an answer may take; that of a request for which the store copies an object, before it answers.
 const ANSWER: Duration = Duration::from_secs(60);
 const ANSWER_OF_COPY: Duration = Duration::from_secs(600);
@@ -351,28 +353,46 @@ impl Store for S3 {
         })
     }
 
-    fn get(&self, key: &str, range: Range<u64>, etag: &str) -> Result<Vec<u8>> {
-        let want = range.end - range.start;
-        if want == 0 {
-            return Ok(Vec::new());
-        }
-        let mut failure = String::new();
-        // The SDK retries up to the answer's head; a body that breaks off is asked for anew here.
-        for _ in 0..4 {
+    fn read(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        etag: &str,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let mut at = range.start;
+        let mut failures = 0;
+        while at < range.end {
+            let (from, want) = (at, range.end - at);
             let request = self.client.get_object().bucket(&self.bucket).key(key);
-            let request = request.range(range_of(&range)).if_match(etag);
-            let bytes = self.runtime.block_on(async {
+            let request = request.range(range_of(&(at..range.end))).if_match(etag);
+            let failure = self.runtime.block_on(async {
                 let answer =
                     request.send().await.map_err(|error| self.error(key, "read", error))?;
-                Ok::<_, StoreError>(answer.body.collect().await)
+                if let Some(length) = answer.content_length().filter(|&of| of as u64 != want) {
+                    return Ok::<_, StoreError>(format!("{length} bytes come instead of {want}"));
+                }
+                let mut body = answer.body;
+                loop {
+                    match body.try_next().await {
+                        Ok(Some(bytes)) if bytes.len() as u64 <= range.end - at => {
+                            take(&bytes);
+                            at += bytes.len() as u64;
+                        }
+                        Ok(Some(_)) => return Ok(format!("more than {want} bytes came")),
+                        Ok(None) => return Ok(format!("{} bytes of {want} came", at - from)),
+                        Err(error) => return Ok(error.to_string()),
+                    }
+                }
             })?;
-            match bytes.map(|bytes| bytes.to_vec()) {
-                Ok(bytes) if bytes.len() as u64 == want => return Ok(bytes),
-                Ok(bytes) => failure = format!("{} bytes of {want} came", bytes.len()),
-                Err(error) => failure = error.to_string(),
+            // The SDK retries up to the answer's head; where a body breaks off the rest is asked for here.
+            failures = if at > from { 0 } else { failures + 1 };
+            if failures == BODIES_VAIN_MAX {
+                let what = format!("read s3://{}/{key}: {failure}", self.bucket);
+                return Err(StoreError::Failed(what));
             }
         }
-        Err(StoreError::Failed(format!("read s3://{}/{key}: {failure}", self.bucket)))
+        Ok(())
     }
 
     fn put(

@@ -14,8 +14,8 @@
 //! waited fail, and a later one covers all of it.
 //!
 //! Data that was never in the log and has left memory cannot be rewritten, nor can data that was at home before
-//! the file was attached, or was written at home itself (copies within home, the edges of holes that are no whole pages, what somebody else
-//! has changed): it is *gone*. Every sync of the file fails from then on, until the file is truncated to zero bytes or detached.
+//! the file was attached, or was written at home itself (copies within home, the edges of holes that are no whole pages, what ranges that were taken out or put in have moved, what
+//! somebody else has changed): it is *gone*. Every sync of the file fails from then on, until the file is truncated to zero bytes or detached.
 
 use weir_frames::PAGE_BYTES;
 use weir_journal::{Counts, Retention};

@@ -314,7 +314,7 @@ impl FileSystem {
         };
         self.drop_privileges_for(&inode, caller);
         let fs = Arc::clone(self);
-        self.when_fresh(Arc::clone(&inode), (cached, true), move |fresh| {
+        self.when_fresh(Arc::clone(&inode), cached, move |fresh| {
             if let Err(errno) = fresh {
                 fs.release(&inode);
                 return done(&inode, Err(errno));

@@ -93,7 +93,7 @@ impl FileSystem {
         };
         let fs = Arc::clone(self);
         let opener = *caller;
-        self.when_fresh(Arc::clone(&inode), (cached, changes), move |cached| match cached {
+        self.when_fresh(Arc::clone(&inode), cached, move |cached| match cached {
             Ok(_) if access.truncate => fs.open_truncated(inode, access, opener, done),
             Ok(cached) => fs.opened(inode, access, cached == Cached::Good, opener, done),
             Err(errno) => {

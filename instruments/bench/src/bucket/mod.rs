@@ -1,5 +1,5 @@
 //! `weir-bench run bucket`: what programs do on a bucket of a store that is a network away, through Weir and through s3fs and
-//! rclone, in turn.
+//! rclone, in turn, and beside them on this machine's disk.
 //!
 //! `store` is the server and its contents without a network, `network` what is between it and who mounts it, `side` who does and with which
 //! settings, `plan` what is run, `jobs` the loads that no other suite has; `goals` is what was to be reached, and `table` what is printed.
@@ -15,6 +15,7 @@ mod store;
 mod table;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
@@ -29,7 +30,7 @@ use crate::form::{self, Form};
 use crate::lane::keeper::Keeper;
 use crate::lane::results::{Case, DEVICE};
 use crate::measure::turn;
-use crate::mount::{require_fuse, weir_program};
+use crate::mount::{self, require_fuse, weir_program};
 use crate::own_disk::OwnDisk;
 use crate::stage::{Run, require_root};
 use crate::workload::Outcome;
@@ -43,7 +44,7 @@ const FILES_BYTES: u64 = 6 << 30;
 const DELAY: Duration = Duration::from_millis(5);
 
 /// Programs on a bucket with a round trip of 10 ms to the store, which is one of this machine: through Weir, s3fs and rclone, in turn, each from
-/// nothing in memory or in a cache. Counted are times, the bytes that passed the network, and requests. Needs root, versitygw or MinIO, and
+/// nothing in memory or in a cache, and without a bucket on this machine's disk. Counted are times, the bytes that passed the network, and requests. Needs root, versitygw or MinIO, and
 /// rclone, which also is the client that contents are compared by. Ends with zero only if all that was written is in the bucket.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -112,9 +113,15 @@ fn measure(
             if failed.contains(&side) {
                 continue;
             }
-            store.fill(&prepared)?;
-            drop_machine_caches();
-            let turn = match one_turn(run, store, sides[side], cell, &found, weir) {
+            let turn = match sides[side] {
+                Side::Disk => on_disk(run, cell, &prepared),
+                mounts => {
+                    store.fill(&prepared)?;
+                    drop_machine_caches();
+                    one_turn(run, store, mounts, cell, &found, weir)
+                }
+            };
+            let turn = match turn {
                 Ok(turn) => turn,
                 Err(error) if sides[side] == Side::Weir => return Err(error),
                 Err(error) => {
@@ -141,6 +148,17 @@ struct Turn {
     after_seconds: f64,
     moved_bytes: u64,
     requests: u64,
+}
+
+/// A turn on a directory of this machine's disk, in which `prepared` is.
+fn on_disk(run: &Run, cell: &Cell, prepared: &Path) -> Result<Turn> {
+    let directory = run.directory(&format!("{}-disk", cell.name))?;
+    mount::run(Command::new("cp").arg("-a").arg(prepared.join(".")).arg(&directory))?;
+    drop_machine_caches();
+    let outcome = cell.job.run(&directory)?;
+    cell.job.verify(&directory, &outcome)?;
+    remove(&directory)?;
+    Ok(Turn { outcome, after_seconds: 0.0, moved_bytes: 0, requests: 0 })
 }
 
 fn one_turn(

@@ -44,6 +44,8 @@ pub enum Side {
     S3fs,
     /// `--vfs-cache-mode full`; files are uploaded 5 s after their last close, and fsync does nothing more than write(2).
     Rclone,
+    /// No bucket: a directory on this machine's disk. What the load takes by itself.
+    Disk,
 }
 
 impl Side {
@@ -62,6 +64,9 @@ pub fn those_here(asked: &[Side], left_out: &mut Vec<String>) -> Vec<Side> {
             Ok(()) => sides.push(side),
             Err(why) => left_out.push(format!("{}: {why}", side.name())),
         }
+    }
+    if is_asked(&Side::Disk) {
+        sides.push(Side::Disk);
     }
     sides
 }
@@ -97,6 +102,7 @@ impl Mounted {
                 let mut command = s3fs(&work, &mountpoint, &endpoint)?;
                 mount_peer(of, side, &work, &mountpoint, &mut command, None)?
             }
+            Side::Disk => unreachable!("nothing is mounted for it"),
             Side::Rclone => {
                 let control = free_port()?;
                 let mut command = rclone(port);
