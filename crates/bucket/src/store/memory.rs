@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
-    Begun, Completed, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished,
+    Begun, Completed, Condition, Head, Listed, Page, Result, Store, StoreError, Take, Unfinished,
 };
 use crate::metadata::{Properties, Time};
 
@@ -293,13 +293,7 @@ impl Store for Memory {
         })
     }
 
-    fn read(
-        &self,
-        key: &str,
-        range: Range<u64>,
-        etag: &str,
-        take: &mut dyn FnMut(&[u8]),
-    ) -> Result<()> {
+    fn read(&self, key: &str, range: Range<u64>, etag: &str, take: Take<'_>) -> Result<()> {
         let mut found = Vec::new();
         let answer = self.request("get", key, |inner| {
             let object = inner.object_with(key, etag)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{Begun, Completed, Condition, Head, Page, Result, Store, StoreError, Unfinished};
+use super::{Begun, Completed, Condition, Head, Page, Result, Store, StoreError, Take, Unfinished};
 use crate::metadata::Properties;
 
 /// Requests by kind, and bytes of content.
@@ -170,13 +170,7 @@ impl Store for Metered {
         self.ask(&self.counts.head, |store| store.head(key))
     }
 
-    fn read(
-        &self,
-        key: &str,
-        range: Range<u64>,
-        etag: &str,
-        take: &mut dyn FnMut(&[u8]),
-    ) -> Result<()> {
+    fn read(&self, key: &str, range: Range<u64>, etag: &str, take: Take<'_>) -> Result<()> {
         let mut count = |bytes: &[u8]| {
             self.counts.bytes_down.fetch_add(bytes.len() as u64, Relaxed);
             take(bytes);

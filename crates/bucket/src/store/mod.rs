@@ -116,6 +116,9 @@ pub struct Unfinished {
     pub upload: String,
 }
 
+/// Is given bytes as they come.
+pub type Take<'a> = &'a mut dyn FnMut(&[u8]);
+
 /// A bucket.
 pub trait Store: Send + Sync {
     /// A page of the keys that begin with `prefix`. `shallow`: keys are cut after the next slash.
@@ -124,13 +127,7 @@ pub trait Store: Send + Sync {
     fn head(&self, key: &str) -> Result<Head>;
     /// Reads bytes of an object that has this ETag, exactly that many: `take` is given them in order, as they come. What it was given
     /// before an error is right.
-    fn read(
-        &self,
-        key: &str,
-        range: Range<u64>,
-        etag: &str,
-        take: &mut dyn FnMut(&[u8]),
-    ) -> Result<()>;
+    fn read(&self, key: &str, range: Range<u64>, etag: &str, take: Take<'_>) -> Result<()>;
     /// The same, all at once.
     fn get(&self, key: &str, range: Range<u64>, etag: &str) -> Result<Vec<u8>> {
         let mut all = Vec::new();

@@ -27,7 +27,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use tokio::runtime::Runtime;
 
 use super::{
-    Begun, Completed, Condition, Head, Listed, Page, Result, Store, StoreError, Unfinished,
+    Begun, Completed, Condition, Head, Listed, Page, Result, Store, StoreError, Take, Unfinished,
 };
 use crate::metadata::{Header, Properties, Time};
 
@@ -353,13 +353,7 @@ impl Store for S3 {
         })
     }
 
-    fn read(
-        &self,
-        key: &str,
-        range: Range<u64>,
-        etag: &str,
-        take: &mut dyn FnMut(&[u8]),
-    ) -> Result<()> {
+    fn read(&self, key: &str, range: Range<u64>, etag: &str, take: Take<'_>) -> Result<()> {
         let mut at = range.start;
         let mut failures = 0;
         while at < range.end {
