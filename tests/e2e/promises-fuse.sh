@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Promises of the FUSE side: reads after asynchronous direct writes, permissions of names that appear at home, limits of
+# Promises of the FUSE side: reads after asynchronous direct writes, and of a file that was changed in SOURCE and truncated, permissions of names that appear at home, limits of
 # descriptors, space and memory, and the mode bits that a write removes.
-# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections open-during-unlink
+# cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections open-during-unlink changed-and-truncated
 # all: set-group-ID-is-removed
 source "${REPO:?}/tests/e2e/lib.sh"
 weir_only
@@ -20,6 +20,29 @@ reads_after_asynchronous_writes() {
 }
 
 case ${1:?} in
+changed-and-truncated)
+    # The kernel's pages of a file that was changed in SOURCE are not shown after another call than open(2) has found that.
+    need_command python3
+    head -c 8192 /dev/zero | tr '\0' A >"$SRC/file"
+    mount_weir "$SRC" "$MNT"
+    python3 - "$SRC/file" "$MNT/file" <<'PYTHON'
+import os, sys, time
+home, mount = sys.argv[1:]
+for turn, content in enumerate((b"B", b"C")):
+    with open(mount, "rb") as file:
+        assert file.read() == (b"A", b"B")[turn] * 8192, "before the change"
+    # RELEASE comes after close(2).
+    time.sleep(1.1)
+    with open(home, "r+b") as file:
+        file.write(content * 8192)
+    # To the size that it has: the kernel keeps its pages.
+    os.truncate(mount, 8192)
+    with open(mount, "rb") as file:
+        found = file.read()
+    assert found == content * 8192, f"after the change the mount shows {found[:1]}"
+PYTHON
+    umount_weir "$MNT"
+    ;;
 open-during-unlink)
     need_command cc
     cc -O2 -Wall -Werror -pthread -o "$WORK/open" "$SUPPORT/open_beside_unlink.c"

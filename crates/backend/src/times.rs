@@ -98,7 +98,7 @@ impl Times {
     }
 
     /// Whether home was written, and its modification time was not restored since.
-    pub(crate) fn is_written(&self) -> bool {
+    pub fn is_written(&self) -> bool {
         let state = self.lock();
         state.written && state.mtime.is_some()
     }

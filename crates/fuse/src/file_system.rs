@@ -241,9 +241,18 @@ impl FileSystem {
         if inode.file().is_none() || !inode.is_attached() {
             return Known { size: None, seen: None };
         }
-        let seen = inode.open().seen;
-        // A closed file that is dirty is changed at home by Weir itself.
-        let seen = seen.filter(|_| !self.shard.has_dirty(inode.node().file()));
+        let (seen, stale) = {
+            let state = inode.open();
+            (state.seen, state.stale)
+        };
+        if stale {
+            return Known { size: None, seen };
+        }
+        // A closed file that is dirty is changed at home by Weir itself, which then restores its time.
+        let is_own = |home: &Arc<HomeFile>| {
+            self.shard.has_dirty(inode.node().file()) || home.times().is_written()
+        };
+        let seen = seen.filter(|_| !inode.file().is_some_and(is_own));
         Known { size: self.shard.size(inode.node().file()), seen }
     }
 
@@ -316,6 +325,7 @@ impl FileSystem {
         if state.stale {
             cached = Cached::Stale;
         }
+        state.has_old_pages |= cached != Cached::Good;
         if write {
             state.seen_at_open = None;
         }

@@ -70,6 +70,8 @@ pub(crate) struct OpenState {
     pub(crate) seen_at_open: Option<Seen>,
     /// It was changed directly at home while it was closed, and the engine still has old data.
     pub(crate) stale: bool,
+    /// The kernel may have pages that are older than what the engine has; until the next open is told to drop them.
+    pub(crate) has_old_pages: bool,
     /// The file lost its last name while it was not open, and its dirty data was dropped.
     pub(crate) discarded: bool,
 }

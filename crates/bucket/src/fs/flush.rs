@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::stream::is_streamed;
-use super::tree::Tree;
+use super::stream::{is_streamed, to_be_streamed};
+use super::tree::{Node, Tree};
 use super::{Error, FileSystem, ROOT, Result, in_parallel, say};
 use crate::store::StoreError;
 
@@ -73,7 +73,8 @@ impl FileSystem {
         }
         let (now, part) = (Instant::now(), self.settings.limits.part);
         let nodes = tree.dirty.iter().filter_map(|id| tree.get(*id));
-        let bytes: u64 = nodes.map(|node| node.content.dirty.total()).sum();
+        let left = |node: &Node| node.content.dirty.total() - to_be_streamed(node, part);
+        let bytes: u64 = nodes.map(left).sum();
         let much = bytes > self.settings.pending_bytes_max
             || tree.dirty.len() > self.settings.pending_nodes_max;
         let is_due = |id: &u64| {
@@ -82,7 +83,7 @@ impl FileSystem {
             node.is_dirty()
                 && !node.busy
                 && node.retry_after.is_none_or(|at| at <= now)
-                && (quiet || much && !is_streamed(node, part))
+                && (quiet || much && !(is_streamed(node, part) && left(node) == 0))
         };
         tree.dirty.iter().copied().filter(is_due).collect()
     }

@@ -79,7 +79,7 @@ pub struct Settings {
     pub stream_after: Duration,
     /// How long an object may be missing that the store says it has made.
     pub seen_within: Duration,
-    /// More bytes than these, or nodes, are not left pending.
+    /// More bytes than these, or nodes, are not left pending; those that are uploaded while their file grows do not count.
     pub pending_bytes_max: u64,
     /// See `pending_bytes_max`.
     pub pending_nodes_max: usize,

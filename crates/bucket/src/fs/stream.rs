@@ -199,8 +199,20 @@ impl FileSystem {
 
 /// Whether a file is uploaded while it grows, or will be.
 pub(super) fn is_streamed(node: &Node, part: u64) -> bool {
-    let has_failed = node.content.stream.as_ref().is_some_and(|stream| stream.failed);
-    node.opens > 0 && !has_failed && written_in_order(node) >= PARTS_MIN * part
+    let stream = node.content.stream.as_ref();
+    let is_of_use = stream.is_none_or(|stream| !stream.failed && stream.valid == u64::MAX);
+    node.opens > 0 && is_of_use && written_in_order(node) >= PARTS_MIN * part
+}
+
+/// How many bytes of those that the bucket lacks are uploaded while the file grows.
+pub(super) fn to_be_streamed(node: &Node, part: u64) -> u64 {
+    if !is_streamed(node, part) {
+        return 0;
+    }
+    let (content, written) = (&node.content, written_in_order(node));
+    let next = content.stream.as_ref().map_or(0, |stream| stream.next);
+    let taken = next * part..written.min(PARTS_MAX * part).max(next * part);
+    content.dirty.within(taken).map(|range| range.end - range.start).sum()
 }
 
 /// How much of a new file is written from its beginning without a gap.

@@ -633,6 +633,16 @@ fn a_large_file_that_is_written_quickly_is_uploaded_once_at_its_end() {
         assert!(!system.stream_some());
     }
     assert_eq!(system.due(), [0; 0], "more of it will follow");
+    let small = file(&system, "small");
+    system.write(small, 0, b"small").unwrap();
+    assert_eq!(system.due(), [0; 0], "little is pending beside it");
+    // What lies behind a gap is not uploaded while the file grows.
+    system.write(id, 2000, &[1; 101]).unwrap();
+    assert_eq!(system.due(), [id, small]);
+    let size = Some(800);
+    system.set_attributes(id, NewAttributes { size, ..Default::default() }).unwrap();
+    system.release(small);
+    system.unlink(ROOT, "small").unwrap();
     system.release(id);
     assert_eq!(system.due(), [id], "more than may be pending");
     system.sync_file(id).unwrap();

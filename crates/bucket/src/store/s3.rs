@@ -15,6 +15,7 @@ use aws_sdk_s3::config::{
     RequestChecksumCalculation, ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::primitives::{ByteStream, DateTime};
 use aws_sdk_s3::types::{
     CompletedMultipartUpload, CompletedPart, Delete, EncodingType, MetadataDirective,
@@ -50,7 +51,8 @@ pub struct Connection {
 const ATTEMPTS: u32 = 6;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(5);
-/// How many answers in a row may break off before a byte of them has come.
+/// How many answers may break off while something is read, and in a row before a byte of them has come.
+const BODIES_MAX: u32 = 32;
 const BODIES_VAIN_MAX: u32 = 4;
 /// How long an answer may take; that of a request for which the store copies an object, before it answers.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -148,6 +150,64 @@ impl S3 {
         };
         explain(&self.bucket, key, doing, status, &code, &said)
     }
+}
+
+/// How an answer is not what was asked for: there are stores that do not keep to ranges, for some objects.
+fn other_than(answer: &GetObjectOutput, range: &Range<u64>, etag: &str) -> Option<String> {
+    let want = range.end - range.start;
+    if let Some(length) = answer.content_length().filter(|&of| u64::try_from(of) != Ok(want)) {
+        return Some(format!("{length} bytes come instead of {want}"));
+    }
+    if let Some(other) = answer.e_tag().filter(|&other| other != etag) {
+        return Some(format!("the object has the ETag {other} instead of {etag}"));
+    }
+    let fits = match answer.content_range() {
+        Some(of) => of.starts_with(&format!("bytes {}-{}/", range.start, range.end - 1)),
+        // All of an object that has as many bytes.
+        None => range.start == 0 && answer.content_length().is_some(),
+    };
+    (!fits).then(|| format!("not bytes {} to {} come", range.start, range.end - 1))
+}
+
+/// Passes an answer's bytes on, which are those from `at` to `end`, and moves `at`. If it has a checksum, only when all of it was
+/// checked.
+async fn pass_on(
+    answer: GetObjectOutput,
+    end: u64,
+    at: &mut u64,
+    take: Take<'_>,
+) -> std::result::Result<(), String> {
+    let checksums = [
+        answer.checksum_crc32(),
+        answer.checksum_crc32_c(),
+        answer.checksum_crc64_nvme(),
+        answer.checksum_sha1(),
+        answer.checksum_sha256(),
+        answer.checksum_sha512(),
+        answer.checksum_md5(),
+        answer.checksum_xxhash64(),
+        answer.checksum_xxhash3(),
+        answer.checksum_xxhash128(),
+    ];
+    let is_checked = checksums.iter().any(Option::is_some);
+    let mut body = answer.body;
+    let mut held = Vec::new();
+    loop {
+        let lacks = end - *at - held.len() as u64;
+        match body.try_next().await.map_err(|error| error.to_string())? {
+            Some(bytes) if bytes.len() as u64 > lacks => return Err("too much came".into()),
+            Some(bytes) if is_checked => held.extend_from_slice(&bytes),
+            Some(bytes) => {
+                take(&bytes);
+                *at += bytes.len() as u64;
+            }
+            None if lacks > 0 => return Err(format!("{lacks} bytes did not come")),
+            None => break,
+        }
+    }
+    take(&held);
+    *at += held.len() as u64;
+    Ok(())
 }
 
 /// Makes a request of which it matters how often it was made, which the SDK does not tell: the answer, and whether it is that to the
@@ -355,33 +415,26 @@ impl Store for S3 {
 
     fn read(&self, key: &str, range: Range<u64>, etag: &str, take: Take<'_>) -> Result<()> {
         let mut at = range.start;
-        let mut failures = 0;
+        let (mut attempts, mut vain) = (0, 0);
         while at < range.end {
-            let (from, want) = (at, range.end - at);
+            let from = at;
             let request = self.client.get_object().bucket(&self.bucket).key(key);
-            let request = request.range(range_of(&(at..range.end))).if_match(etag);
-            let failure = self.runtime.block_on(async {
+            let request = request.range(range_of(&(from..range.end))).if_match(etag);
+            let broken = self.runtime.block_on(async {
                 let answer =
                     request.send().await.map_err(|error| self.error(key, "read", error))?;
-                if let Some(length) = answer.content_length().filter(|&of| of as u64 != want) {
-                    return Ok::<_, StoreError>(format!("{length} bytes come instead of {want}"));
-                }
-                let mut body = answer.body;
-                loop {
-                    match body.try_next().await {
-                        Ok(Some(bytes)) if bytes.len() as u64 <= range.end - at => {
-                            take(&bytes);
-                            at += bytes.len() as u64;
-                        }
-                        Ok(Some(_)) => return Ok(format!("more than {want} bytes came")),
-                        Ok(None) => return Ok(format!("{} bytes of {want} came", at - from)),
-                        Err(error) => return Ok(error.to_string()),
-                    }
-                }
+                let other = other_than(&answer, &(from..range.end), etag);
+                let came = match other {
+                    None => pass_on(answer, range.end, &mut at, take).await,
+                    Some(what) => Err(what),
+                };
+                Ok::<_, StoreError>(came.err())
             })?;
+            let Some(failure) = broken else { return Ok(()) };
             // The SDK retries up to the answer's head; where a body breaks off the rest is asked for here.
-            failures = if at > from { 0 } else { failures + 1 };
-            if failures == BODIES_VAIN_MAX {
+            attempts += 1;
+            vain = if at > from { 0 } else { vain + 1 };
+            if at == range.end || vain == BODIES_VAIN_MAX || attempts == BODIES_MAX {
                 let what = format!("read s3://{}/{key}: {failure}", self.bucket);
                 return Err(StoreError::Failed(what));
             }
@@ -564,6 +617,43 @@ impl Store for S3 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_counts_only_if_it_is_what_was_asked_for() {
+        let refused = |range: Option<&str>, length: Option<i64>, etag: &str| {
+            let answer = GetObjectOutput::builder().set_content_range(range.map(str::to_owned));
+            let answer = answer.set_content_length(length).e_tag(etag).build();
+            [10..20, 0..10].map(|range| other_than(&answer, &range, "\"e\"").is_some())
+        };
+        let own = "\"e\"";
+        assert_eq!(refused(Some("bytes 10-19/90"), Some(10), own), [false, true]);
+        assert_eq!(refused(Some("bytes 10-19/90"), None, own), [false, true]);
+        assert_eq!(refused(Some("bytes 10-199/900"), Some(190), own), [true, true]);
+        assert_eq!(refused(Some("bytes 10-19/90"), Some(10), "\"other\""), [true, true]);
+        // It does not keep to ranges: that is all of the object.
+        assert_eq!(refused(None, Some(10), own), [true, false]);
+        assert_eq!(refused(None, Some(90), own), [true, true]);
+        assert_eq!(refused(None, None, own), [true, true]);
+    }
+
+    #[test]
+    fn bytes_are_passed_on_as_they_come_or_if_they_are_checked_at_the_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let passed = |is_checked: bool, end: u64| {
+            let checksum = is_checked.then(|| "AAAAAA==".to_owned());
+            let answer = GetObjectOutput::builder().set_checksum_crc32(checksum);
+            let answer = answer.body(ByteStream::from_static(b"0123456789")).build();
+            let (mut at, mut taken) = (5, Vec::new());
+            let mut take = |bytes: &[u8]| taken.extend_from_slice(bytes);
+            let ended = runtime.block_on(pass_on(answer, end, &mut at, &mut take));
+            (ended.is_ok(), at, taken.len())
+        };
+        assert_eq!([false, true].map(|checked| passed(checked, 15)), [(true, 15, 10); 2]);
+        assert_eq!([false, true].map(|checked| passed(checked, 12)), [(false, 5, 0); 2]);
+        // It breaks off.
+        assert_eq!(passed(false, 20), (false, 15, 10));
+        assert_eq!(passed(true, 20), (false, 5, 0));
+    }
 
     #[test]
     fn an_error_says_what_to_do() {

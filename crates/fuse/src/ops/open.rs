@@ -13,7 +13,7 @@ use weir_names::tree::Kind;
 use crate::attr::Attributes;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::{Cached, FileSystem};
+use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::resize_at_home;
@@ -95,7 +95,7 @@ impl FileSystem {
         let opener = *caller;
         self.when_fresh(Arc::clone(&inode), cached, move |cached| match cached {
             Ok(_) if access.truncate => fs.open_truncated(inode, access, opener, done),
-            Ok(cached) => fs.opened(inode, access, cached == Cached::Good, opener, done),
+            Ok(_) => fs.opened(inode, access, true, opener, done),
             Err(errno) => {
                 fs.release(&inode);
                 done(Err(errno));
@@ -137,6 +137,7 @@ impl FileSystem {
         done: impl FnOnce(Result<Opened, Errno>) + Send + 'static,
     ) {
         inode.swap_used(true);
+        let has_old_pages = std::mem::take(&mut inode.open().has_old_pages);
         let direct = self.opens_direct(&inode, &opener);
         // The kernel would cache appended data at the end that it knows, which may differ from the file's end.
         let displaced = access.append && access.write && inode.lane.was_posted_to();
@@ -149,7 +150,7 @@ impl FileSystem {
         let opened = Opened {
             handle: self.files.insert(Arc::clone(&open)),
             uncached,
-            keep_cache,
+            keep_cache: keep_cache && !has_old_pages,
             no_flush: !access.write,
         };
         let of = Arc::clone(&open);

@@ -34,7 +34,7 @@ use crate::mount::{self, require_fuse, weir_program};
 use crate::own_disk::OwnDisk;
 use crate::stage::{Run, require_root};
 use crate::workload::Outcome;
-use crate::workload::tree::{clear, remove};
+use crate::workload::tree::{clear, remove, sync};
 
 /// The name of the suite in its JSON.
 const SUITE: &str = "bucket";
@@ -154,6 +154,7 @@ struct Turn {
 fn on_disk(run: &Run, cell: &Cell, prepared: &Path) -> Result<Turn> {
     let directory = run.directory(&format!("{}-disk", cell.name))?;
     mount::run(Command::new("cp").arg("-a").arg(prepared.join(".")).arg(&directory))?;
+    sync(&directory)?;
     drop_machine_caches();
     let outcome = cell.job.run(&directory)?;
     cell.job.verify(&directory, &outcome)?;
