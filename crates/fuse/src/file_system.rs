@@ -313,6 +313,7 @@ impl FileSystem {
             true => Cached::Dropped,
             false => Cached::Good,
         };
+        state.has_old_pages |= cached != Cached::Good;
         if state.descriptions == 0 {
             // The bits may have been set directly at home.
             inode.set_unprivileged(false);

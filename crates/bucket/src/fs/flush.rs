@@ -73,6 +73,8 @@ impl FileSystem {
         }
         let (now, part) = (Instant::now(), self.settings.limits.part);
         let nodes = tree.dirty.iter().filter_map(|id| tree.get(*id));
+        // What was written again, or came out of order.
+        let few = self.settings.pending_bytes_max / 4;
         let left = |node: &Node| node.content.dirty.total() - to_be_streamed(node, part);
         let bytes: u64 = nodes.map(left).sum();
         let much = bytes > self.settings.pending_bytes_max
@@ -83,7 +85,7 @@ impl FileSystem {
             node.is_dirty()
                 && !node.busy
                 && node.retry_after.is_none_or(|at| at <= now)
-                && (quiet || much && !(is_streamed(node, part) && left(node) == 0))
+                && (quiet || much && !(is_streamed(node, part) && left(node) <= few))
         };
         tree.dirty.iter().copied().filter(is_due).collect()
     }

@@ -622,7 +622,7 @@ fn a_large_file_that_is_written_quickly_is_uploaded_once_at_its_end() {
     let settings = Settings {
         quiet: hour,
         stream_after: hour,
-        pending_bytes_max: 100,
+        pending_bytes_max: 400,
         ..settings(state.path(), hour, 1)
     };
     let system = open_as(&memory, settings, None);
@@ -637,7 +637,10 @@ fn a_large_file_that_is_written_quickly_is_uploaded_once_at_its_end() {
     system.write(small, 0, b"small").unwrap();
     assert_eq!(system.due(), [0; 0], "little is pending beside it");
     // What lies behind a gap is not uploaded while the file grows.
-    system.write(id, 2000, &[1; 101]).unwrap();
+    system.write(id, 2000, &[1; 100]).unwrap();
+    system.write(small, 1000, &[2; 350]).unwrap();
+    assert_eq!(system.due(), [small], "the other has little that is not uploaded while it grows");
+    system.write(id, 2000, &[1; 150]).unwrap();
     assert_eq!(system.due(), [id, small]);
     let size = Some(800);
     system.set_attributes(id, NewAttributes { size, ..Default::default() }).unwrap();

@@ -165,10 +165,10 @@ impl Content {
         for set in [&mut self.dirty, &mut self.same, &mut self.streamed] {
             set.remove(size..u64::MAX);
         }
-        if let Some(stream) = &mut self.stream {
-            stream.valid = stream.valid.min(size);
-        }
         if size < self.size {
+            if let Some(stream) = &mut self.stream {
+                stream.valid = stream.valid.min(size);
+            }
             // What is on its way beyond the end must not be seen if the file grows again.
             let cut: Vec<_> = self.uploading.within(size..u64::MAX).collect();
             for range in cut {

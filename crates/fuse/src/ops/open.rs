@@ -13,7 +13,7 @@ use weir_names::tree::Kind;
 use crate::attr::Attributes;
 use crate::credentials::Caller;
 use crate::errno::Errno;
-use crate::file_system::FileSystem;
+use crate::file_system::{Cached, FileSystem};
 use crate::inode::{DataNode, Inode, NodeId};
 use crate::open_file::OpenFile;
 use crate::ops::attributes::resize_at_home;
@@ -95,7 +95,7 @@ impl FileSystem {
         let opener = *caller;
         self.when_fresh(Arc::clone(&inode), cached, move |cached| match cached {
             Ok(_) if access.truncate => fs.open_truncated(inode, access, opener, done),
-            Ok(_) => fs.opened(inode, access, true, opener, done),
+            Ok(cached) => fs.opened(inode, access, cached == Cached::Good, opener, done),
             Err(errno) => {
                 fs.release(&inode);
                 done(Err(errno));
