@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Promises of the FUSE side: reads after asynchronous direct writes, and of a file that was changed in SOURCE and truncated, permissions of names that appear at home, limits of
-# descriptors, space and memory, and the mode bits that a write removes.
+# Promises of the FUSE side: reads after asynchronous direct writes, reads of a file that was changed in SOURCE and then truncated
+# through the mount, permissions of names that appear at home, limits of descriptors, space and memory, and the mode bits that a write removes.
 # cases: reads-after-asynchronous-writes reads-after-asynchronous-writes-under-run permissions-of-names-that-appeared set-group-ID-is-removed many-directories many-files-of-one-program root-reserve-stays memory-of-many-programs refused-lane-connections open-during-unlink changed-and-truncated
 # all: set-group-ID-is-removed
 source "${REPO:?}/tests/e2e/lib.sh"

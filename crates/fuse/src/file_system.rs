@@ -313,6 +313,7 @@ impl FileSystem {
             true => Cached::Dropped,
             false => Cached::Good,
         };
+        // Here already: the check below may fail.
         state.has_old_pages |= cached != Cached::Good;
         if state.descriptions == 0 {
             // The bits may have been set directly at home.

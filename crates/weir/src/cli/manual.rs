@@ -323,7 +323,8 @@ SLOWEST FILES:
 JSON (with --once --json):
   Of MOUNTPOINT an object, without it an array. Fields: mountpoint, source, pid, uptime_ms, interval_ms;
   rates (each second, null if the mount is younger than the interval): writes, write_bytes, reads, read_bytes, syncs, requests,
-  fetched_pages, fetches_waited, fetches_avoided, home_requests, home_bytes, log_groups, log_bytes, lane_writes, bucket_requests, bucket_bytes,
+  fetched_pages, fetches_waited, fetches_avoided, home_requests, home_bytes, log_groups, log_bytes, lane_writes,
+  bucket_requests, bucket_bytes,
   writers_blocked_fetch, writers_throttled, writers_paced, session_waits; dirty_bytes, watermark_low_bytes,
   watermark_high_bytes, patch_bytes, names_pending, log_used_bytes, log_capacity_bytes, writers_waiting; waiting, latency and
   sessions as 'weir status --json' has them; slow_files: name, answers and waited_ns (each second), write, read, sync
