@@ -12,12 +12,10 @@ WEIR_BREAK=recover leaves the recovery out, and WEIR_BREAK=sync expects what was
 """
 
 import errno
-import fcntl
 import os
 import random
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -25,12 +23,10 @@ import time
 import traceback
 
 import failed_log_model
+import loop_limit
 from failed_log_ops import Operations
 
 LOG_SIZE = 64 << 20
-SUPERBLOCKS = 8192
-# linux/loop.h: the place of lo_sizelimit in struct loop_info64, and its size.
-LOOP_SET_STATUS64, LOOP_GET_STATUS64, LO_SIZELIMIT, LOOP_INFO_BYTES = 0x4C04, 0x4C05, 32, 232
 DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
 
 
@@ -73,22 +69,12 @@ class Seed:
         self.device = self.run("losetup", "--find", "--show", self.log).stdout.strip()
         assert self.device.startswith("/dev/loop"), self.device
 
-    # Not a full tmpfs: of a write that has room in part a loop device says that it was done.
-    def limit_disk(self, size):
-        """The disk ends after SIZE bytes; 0 gives it back its full size."""
-        device = os.open(self.device, os.O_RDWR)
-        status = bytearray(LOOP_INFO_BYTES)
-        fcntl.ioctl(device, LOOP_GET_STATUS64, status)
-        struct.pack_into("=Q", status, LO_SIZELIMIT, size)
-        fcntl.ioctl(device, LOOP_SET_STATUS64, bytes(status))
-        os.close(device)
-
     def break_disk(self):
-        self.limit_disk(SUPERBLOCKS)
+        loop_limit.limit(self.device, loop_limit.SUPERBLOCKS)
 
     def heal_disk(self):
         if self.device:
-            self.limit_disk(0)
+            loop_limit.limit(self.device, 0)
 
     def end(self):
         if self.daemon:
