@@ -71,6 +71,8 @@ pub(crate) struct MountOptions {
     pub(crate) names_logged: bool,
     /// Home is on another machine.
     pub(crate) is_elsewhere: bool,
+    /// Home's listings bring attributes.
+    pub(crate) lists_attributes: bool,
 }
 
 impl MountOptions {

@@ -65,6 +65,9 @@ pub struct Options {
     pub names_logged: bool,
     /// Home is on another machine: where names are written back, all names of a directory are asked for at once.
     pub is_elsewhere: bool,
+    /// Attributes come with home's listings, or cost nothing: they are asked for when a directory is listed. Otherwise home is asked for them one
+    /// by one, when a program wants them.
+    pub lists_attributes: bool,
     /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
     pub transport: Option<Transport>,
     /// Users (numbers) besides the daemon's own whose programs may use the lane: these can read all that the
@@ -92,6 +95,7 @@ impl Options {
             names_behind_by_path: true,
             names_logged: false,
             is_elsewhere: false,
+            lists_attributes: true,
             transport: None,
             lane_users: Vec::new(),
             threads: None,
@@ -137,6 +141,7 @@ pub fn mount(
         names_behind_by_path: options.names_behind_by_path,
         names_logged: options.names_logged,
         is_elsewhere: options.is_elsewhere,
+        lists_attributes: options.lists_attributes,
     };
     let descriptors = Descriptors::new(raise_descriptor_limit());
     let (reclaimer, queue) = Reclaimer::new(descriptors.inodes_max());

@@ -472,6 +472,7 @@ fn mount(
     let directory = source.as_fd().try_clone_to_owned().map_err(system("duplicate SOURCE"))?;
     let mut options = front_options(directory, named, settings);
     options.is_elsewhere = local_log::is_elsewhere(source);
+    options.lists_attributes = !local_log::is_bucket(source);
     options.names_behind_by_path = settings.names.is_some() || options.is_elsewhere;
     let session = weir_fuse::mount(shard.clone(), mountpoint, options)?;
     let device = session.device_number();

@@ -273,7 +273,7 @@ impl FileSystem {
         if node.removed || !node.content.changed {
             return Ok(());
         }
-        node.kept = Some(kept);
+        node.kept = Some(Box::new(kept));
         let position = self.record(&mut tree, id)?;
         drop(tree);
         Ok(self.state.durable(position)?)

@@ -177,7 +177,7 @@ impl FileSystem {
     pub(super) fn doubt(&self, id: u64, doubt: Doubt) -> Result<()> {
         let mut tree = self.tree();
         let node = self.node(&mut tree, id)?;
-        node.doubt = Some(doubt);
+        node.doubt = Some(Box::new(doubt));
         if !node.recorded {
             return Ok(());
         }

@@ -28,6 +28,8 @@ pub struct Entry {
 const TARGET_BYTES_MAX: u64 = 4095;
 /// A listing asks for the metadata of objects that may be links, if they are not more than these.
 const ASKED_MAX: usize = 1000;
+/// Most objects whose metadata is asked for at once, ahead of somebody who asks for one after the other.
+const IN_ORDER_MAX: usize = 64;
 
 impl FileSystem {
     /// Makes a directory's entries those of the bucket, if what is known is too old.
@@ -302,6 +304,20 @@ impl FileSystem {
         Err(Error::Stale)
     }
 
+    /// Asks for the metadata of a name in a directory. For those that follow, too, if somebody asks for one after the other, as `ls -l` does: it would wait
+    /// for a round trip each time.
+    fn ask_in_order(&self, directory: u64, id: u64) {
+        let ids = {
+            let mut tree = self.tree();
+            match tree.get(id) {
+                Some(node) if !node.known => tree.asked_with(directory, id, IN_ORDER_MAX),
+                _ => return,
+            }
+        };
+        // What fails is asked for again when somebody wants it, which says why.
+        in_parallel(&ids, self.settings.parallel, |id| self.ensure_known(*id).is_ok());
+    }
+
     /// Takes over what the bucket says of an object.
     pub(super) fn take_head(&self, node: &mut Node, head: Head) {
         let directory = node.is_directory();
@@ -351,6 +367,7 @@ impl FileSystem {
     pub fn lookup(&self, parent: u64, name: &str) -> Result<Stat> {
         self.ensure_listed(parent)?;
         let id = self.sure_child(parent, name)?.ok_or(Error::NotFound)?;
+        self.ask_in_order(parent, id);
         self.ensure_known(id)?;
         let mut tree = self.tree();
         let stat = self.stat(&tree, id)?;

@@ -163,7 +163,7 @@ impl FileSystem {
 
     /// A node that is there.
     fn node<'a>(&self, tree: &'a mut Tree, id: u64) -> Result<&'a mut Node> {
-        tree.nodes.get_mut(&id).ok_or(Error::NotFound)
+        tree.nodes.get_mut(&id).map(Box::as_mut).ok_or(Error::NotFound)
     }
 
     /// The whole key of a node's object.

@@ -28,7 +28,7 @@ impl FileSystem {
         self.ensure_listed(from.0)?;
         self.ensure_listed(to.0)?;
         let id = self.sure_child(from.0, from.1)?.ok_or(Error::NotFound)?;
-        let directory = self.tree().nodes.get(&id).is_some_and(Node::is_directory);
+        let directory = self.tree().get(id).is_some_and(Node::is_directory);
         let target = self.sure_child(to.0, to.1)?;
         if let Some(target) = target
             && directory
@@ -197,7 +197,7 @@ impl FileSystem {
     ) -> Result<()> {
         let (from_whole, to_whole) = (self.whole(&from_key), self.whole(&to_key));
         let known = match &remote.properties {
-            Some(properties) => properties.clone(),
+            Some(properties) => (**properties).clone(),
             None => self.store().head(&from_whole)?.properties,
         };
         let (properties, written, is_new) = self.identified(&known);
@@ -227,7 +227,7 @@ impl FileSystem {
         let mut tree = self.tree();
         if let Some(remote) = &mut self.node(&mut tree, id)?.remote {
             remote.etag = etag;
-            remote.properties = Some(properties);
+            remote.properties = Some(Box::new(properties));
         }
         let (parent, segment) = (tree.nodes[&id].parent, tree.nodes[&id].segment.clone());
         tree.removed_remotely(parent, &segment, false);
@@ -258,7 +258,7 @@ impl FileSystem {
             Some(target) => {
                 let node = self.node(&mut tree, target)?;
                 let asked = Asked::Replacement(written.to_owned());
-                node.doubt = Some(Doubt { asked, away: unused.take() });
+                node.doubt = Some(Box::new(Doubt { asked, away: unused.take() }));
                 if node.recorded {
                     batch.push(Change::Pending(tree.pending(target)));
                 }

@@ -267,7 +267,7 @@ impl FileSystem {
         let id = self.tree().child(parent, name).ok_or(Error::NotFound)?;
         self.ensure_listed(id)?;
         let tree = self.tree();
-        if !tree.nodes.get(&id).is_some_and(Node::is_directory) {
+        if !tree.get(id).is_some_and(Node::is_directory) {
             return Err(Error::NotDirectory);
         }
         let tree = self.occupy(tree, id)?;

@@ -273,7 +273,7 @@ impl FileSystem {
             node.recorded = true;
             node.version = pending.version;
             node.target = pending.target.clone();
-            node.kept = pending.content.clone();
+            node.kept = pending.content.clone().map(Box::new);
             let ours = written.is_some();
             let etag = head
                 .as_ref()
@@ -286,7 +286,7 @@ impl FileSystem {
                     // If somebody else wrote it since, what was not changed here is as theirs.
                     let size = head.as_ref().map_or(0, |head| head.size);
                     node.content.reset(size);
-                    let properties = same.map(|head| head.properties.clone());
+                    let properties = same.map(|head| Box::new(head.properties.clone()));
                     node.remote =
                         Some(Remote { etag, size, properties, checked: std::time::Instant::now() });
                 }

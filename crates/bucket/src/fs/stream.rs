@@ -92,14 +92,16 @@ impl FileSystem {
             if content.stream.is_none() && since < self.settings.stream_after {
                 continue;
             }
-            let stream = content.stream.get_or_insert_with(|| Stream {
-                key: self.temporary_key(),
-                upload: None,
-                next: 0,
-                in_flight: 0,
-                etags: BTreeMap::new(),
-                failed: false,
-                valid: u64::MAX,
+            let stream = content.stream.get_or_insert_with(|| {
+                Box::new(Stream {
+                    key: self.temporary_key(),
+                    upload: None,
+                    next: 0,
+                    in_flight: 0,
+                    etags: BTreeMap::new(),
+                    failed: false,
+                    valid: u64::MAX,
+                })
             });
             while !stream.failed
                 && (stream.next + 1 + PARTS_BEHIND) * part <= written

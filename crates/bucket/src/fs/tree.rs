@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ pub struct Remote {
     /// Its size, bytes.
     pub size: u64,
     /// Its metadata, if that was asked for.
-    pub properties: Option<Properties>,
+    pub properties: Option<Box<Properties>>,
     /// When the bucket was asked last.
     pub checked: Instant,
 }
@@ -41,7 +42,7 @@ impl Remote {
         Remote {
             etag: head.etag,
             size: head.size,
-            properties: Some(head.properties),
+            properties: Some(Box::new(head.properties)),
             checked: Instant::now(),
         }
     }
@@ -134,7 +135,7 @@ pub struct Content {
     /// Ranges in the spool that a temporary object has, or is being given.
     pub streamed: RangeSet,
     /// That object.
-    pub stream: Option<Stream>,
+    pub stream: Option<Box<Stream>>,
     /// The least size since the upload under way began.
     pub least: u64,
     /// The spool.
@@ -182,6 +183,31 @@ impl Content {
     }
 }
 
+/// Somebody asks for one name of a directory after the other: names that follow are asked for with them, twice as many each time.
+#[derive(Debug, Default)]
+pub struct InOrder {
+    /// The last name that was asked for, or asked for with others.
+    last: String,
+    /// How many were asked for at once.
+    count: usize,
+}
+
+impl InOrder {
+    /// Names between two that may be missing for these to count as in order: several threads ask, or some names are known.
+    const MISSED_MAX: usize = 8;
+
+    /// A name of a directory is asked for: the nodes to ask for at once, `most` at most.
+    fn follow(&mut self, names: &BTreeMap<String, u64>, name: &str, most: usize) -> Vec<u64> {
+        let after = names.range::<str, _>((Bound::Excluded(self.last.as_str()), Bound::Unbounded));
+        let follows = after.take(Self::MISSED_MAX).any(|(next, _)| next == name);
+        self.count = if self.count > 0 && follows { (2 * self.count).min(most) } else { 1 };
+        let window = names.range::<str, _>((Bound::Included(name), Bound::Unbounded));
+        let (window, ids): (Vec<_>, Vec<_>) = window.take(self.count).unzip();
+        self.last = window.last().map_or_else(|| name.to_owned(), |last| (*last).clone());
+        ids.into_iter().copied().collect()
+    }
+}
+
 /// A directory's entries.
 #[derive(Debug, Default)]
 pub struct Entries {
@@ -191,6 +217,8 @@ pub struct Entries {
     pub listed: Option<Instant>,
     /// It is being listed.
     pub listing: bool,
+    /// What was asked for last of names in it.
+    pub asked: InOrder,
     /// Keys' last segments whose objects were removed here, with the sequence of it, for listings that began before.
     pub removed: HashMap<(String, bool), u64>,
 }
@@ -213,13 +241,13 @@ pub struct Node {
     /// The ETag of an object at its key that is not its own: the first upload replaces it.
     pub replaces: Option<String>,
     /// Something that was asked for may have been done.
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<Box<Doubt>>,
     /// Attributes, or the existence, differ from the bucket.
     pub attributes_dirty: bool,
     /// The state file has it as pending.
     pub recorded: bool,
     /// What the state file says of its content: the spool has that durably.
-    pub kept: Option<state_file::Content>,
+    pub kept: Option<Box<state_file::Content>>,
     /// Counts changes. An object tells by it which of them it has.
     pub version: u64,
     /// When it was changed last.
@@ -288,7 +316,7 @@ impl Node {
 
     /// Whether it may be gone: see [`Doubt`].
     pub fn may_be_gone(&self) -> bool {
-        self.doubt.as_ref().is_some_and(Doubt::is_about_name)
+        self.doubt.as_ref().is_some_and(|doubt| doubt.is_about_name())
     }
 
     /// Its object is not under its name any more.
@@ -304,7 +332,7 @@ impl Node {
 /// All nodes.
 pub struct Tree {
     /// By number.
-    pub nodes: HashMap<u64, Node>,
+    pub nodes: HashMap<u64, Box<Node>>,
     /// Those that are dirty, or on their way.
     pub dirty: BTreeSet<u64>,
     /// The next number.
@@ -330,7 +358,7 @@ impl Tree {
         let mut nodes = HashMap::new();
         let mut node = Node::new(ROOT, String::new(), String::new(), root);
         node.lookups = 1;
-        nodes.insert(ROOT, node);
+        nodes.insert(ROOT, Box::new(node));
         Tree {
             nodes,
             dirty: BTreeSet::new(),
@@ -346,12 +374,22 @@ impl Tree {
 
     /// A node that is there.
     pub fn get(&self, id: u64) -> Option<&Node> {
-        self.nodes.get(&id)
+        self.nodes.get(&id).map(Box::as_ref)
     }
 
     /// The node of a name.
     pub fn child(&self, parent: u64, name: &str) -> Option<u64> {
         self.nodes.get(&parent)?.entries.by_name.get(name).copied()
+    }
+
+    /// The nodes in a directory whose metadata is to be asked for with that of `id`, which is one of them: see [`InOrder`].
+    pub fn asked_with(&mut self, directory: u64, id: u64, most: usize) -> Vec<u64> {
+        let Some(name) = self.nodes.get(&id).map(|node| node.name.clone()) else { return vec![id] };
+        let Some(of) = self.nodes.get_mut(&directory) else { return vec![id] };
+        let Entries { by_name, asked, .. } = &mut of.entries;
+        let mut ids = asked.follow(by_name, &name, most);
+        ids.retain(|id| self.nodes.get(id).is_some_and(|node| !node.known));
+        ids
     }
 
     /// The key below the prefix; a directory's ends in a slash, the root's is empty.
@@ -366,7 +404,7 @@ impl Tree {
         }
         segments.reverse();
         let mut key = segments.join("/");
-        if id != ROOT && self.nodes.get(&id).is_some_and(Node::is_directory) {
+        if id != ROOT && self.get(id).is_some_and(Node::is_directory) {
             key.push('/');
         }
         key
@@ -385,7 +423,7 @@ impl Tree {
         self.next = self.next.max(id + 1);
         let parent = self.nodes.get_mut(&node.parent).expect("the parent is there");
         parent.entries.by_name.insert(node.name.clone(), id);
-        self.nodes.insert(id, node);
+        self.nodes.insert(id, Box::new(node));
     }
 
     /// Takes a node's name away. It is forgotten, unless somebody has it open or the kernel knows it.
@@ -409,7 +447,7 @@ impl Tree {
     pub fn forget_if_unused(&mut self, id: u64) -> bool {
         let unused =
             |node: &Node| node.removed && node.opens == 0 && node.lookups == 0 && !node.busy;
-        if self.nodes.get(&id).is_some_and(unused) {
+        if self.get(id).is_some_and(unused) {
             self.nodes.remove(&id);
             return true;
         }
@@ -492,7 +530,7 @@ impl Tree {
             target: node.target.clone(),
             based: base.is_some(),
             etag: base.or_else(|| node.replaces.clone()),
-            content: node.kept.clone(),
+            content: node.kept.as_deref().cloned(),
             replaced_by: match node.doubt.as_ref().map(|doubt| &doubt.asked) {
                 Some(Asked::Replacement(identity)) => Some(identity.clone()),
                 _ => None,
@@ -521,5 +559,31 @@ impl Tree {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.attributes.mtime = now;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_asked_for_in_order_are_asked_for_ahead() {
+        let names: BTreeMap<String, u64> = (0..200).map(|id| (format!("{id:03}"), id)).collect();
+        let mut asked = InOrder::default();
+        let mut ask = |id: u64| asked.follow(&names, &format!("{id:03}"), 64);
+        let mut sizes = Vec::new();
+        let mut next = 0;
+        while next < 200 {
+            let ids = ask(next);
+            assert_eq!(ids[0], next);
+            sizes.push(ids.len());
+            next += ids.len() as u64;
+        }
+        assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 64, 9]);
+        assert_eq!(ask(20), [20], "elsewhere");
+        assert_eq!(ask(19), [19], "backwards");
+        assert_eq!(ask(24), [24, 25], "some are missing between");
+        assert_eq!(ask(100), [100]);
+        assert_eq!(ask(100), [100], "the same again");
     }
 }

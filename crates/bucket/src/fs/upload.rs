@@ -118,8 +118,8 @@ impl FileSystem {
         }
         let key = self.key(&tree, id);
         let node = self.node(&mut tree, id)?;
-        let known = node.remote.as_ref().and_then(|remote| remote.properties.clone());
-        let mut properties = known.unwrap_or_default();
+        let known = node.remote.as_ref().and_then(|remote| remote.properties.as_deref());
+        let mut properties = known.cloned().unwrap_or_default();
         metadata::write(&node.attributes, &mut properties);
         if node.content.changed {
             metadata::forget_hashes(&mut properties);
@@ -138,7 +138,7 @@ impl FileSystem {
         let streamed = std::mem::take(&mut content.streamed);
         content.dirty.extend(&streamed);
         let job = Job {
-            stream: content.stream.take().map(|stream| (stream, beside)),
+            stream: content.stream.take().map(|stream| (*stream, beside)),
             id,
             kind: node.attributes.kind,
             properties,
@@ -172,7 +172,7 @@ impl FileSystem {
             node.remote = Some(Remote {
                 etag,
                 size: job.object_size(),
-                properties: Some(job.properties.clone()),
+                properties: Some(Box::new(job.properties.clone())),
                 checked: Instant::now(),
             });
             node.replaces = None;
@@ -228,7 +228,7 @@ impl FileSystem {
             content.dirty.extend(&back);
             content.changed |= job.content;
             node.attributes_dirty |= job.attributes;
-            node.doubt = Some(Doubt::of_write());
+            node.doubt = Some(Box::new(Doubt::of_write()));
             node.retry_after = Some(Instant::now() + RETRY);
             if node.is_dirty() && !node.removed {
                 tree.dirty.insert(job.id);

@@ -137,7 +137,7 @@ impl FileSystem {
         if L::WITH_ATTRIBUTES && is_dot {
             return Ok(listing.add_with(&listed, &Attributes::unknown(node, FileType::Directory)));
         }
-        if L::WITH_ATTRIBUTES && *slow < SLOW_MAX {
+        if L::WITH_ATTRIBUTES && self.options.lists_attributes && *slow < SLOW_MAX {
             let began = Instant::now();
             let looked_up = self.list_looked_up(directory, &mut listed, listing);
             *slow += u32::from(began.elapsed() > SLOW);
