@@ -87,21 +87,20 @@ end_mount() {
     soon no_bucket || fail "weir-bucket goes on after weir umount"
 }
 
-# What Weir and weir-bucket made for a moment is not there. versitygw has the parts of uploads in .sgwtmp of the bucket.
+# What Weir and weir-bucket made for a moment is not there.
 expect_nothing_left() {
     local left
-    left=$(find "$OBJECTS/bucket/pre/.weir-tmp" "$OBJECTS/bucket/.sgwtmp/multipart" -type f 2>/dev/null || true)
-    left+=$(find "$OBJECTS/bucket/.sgwtmp/multipart" -mindepth 2 -maxdepth 2 2>/dev/null || true)
+    left=$(left_in_store)
     [ -z "$left" ] || fail "what was made for a moment stays:"$'\n'"$left"
 }
 
 # The mount ends: what was saved is in the bucket, also after another mount, and nothing else.
 expect_all_in_bucket() {
     end_mount
-    acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
+    acknowledged check "$(objects)" "$NOTES" || fail "in the bucket"
     serve
     end_mount
-    acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket, after another mount"
+    acknowledged check "$(objects)" "$NOTES" || fail "in the bucket, after another mount"
     expect_nothing_left
 }
 
@@ -121,7 +120,6 @@ end_alone() {
 }
 
 start_store
-STORE_PORT=${ENDPOINT##*:}
 start_relay
 case $case in
     saves)
@@ -238,11 +236,11 @@ PYTHON
                 fi
             fi
             python3 "$WORK/change.py" "$round" "$MNT/$name" "$WORK/copy" || fail "round $round"
-            cmp "$WORK/copy" "$OBJECTS/bucket/pre/$name" || fail "the object after round $round"
+            cmp "$WORK/copy" "$(objects)/$name" || fail "the object after round $round"
             if [ $((round % 3)) = 0 ]; then
                 mv "$MNT/$name" "$MNT/moved-$round"
                 name=moved-$round
-                cmp "$WORK/copy" "$OBJECTS/bucket/pre/$name" || fail "the object after a rename"
+                cmp "$WORK/copy" "$(objects)/$name" || fail "the object after a rename"
             fi
         done
         cmp "$WORK/copy" "$MNT/$name" || fail "the file"
@@ -285,7 +283,7 @@ PYTHON
             acknowledged check "$MNT" "$NOTES" || fail "after another mount"
         fi
         end_mount
-        acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
+        acknowledged check "$(objects)" "$NOTES" || fail "in the bucket"
         counts "$during saves without the store"
         stop_relay away
         ;;
@@ -306,7 +304,7 @@ PYTHON
         step "they are renewed"
         network calm
         soon weir sync "$MNT" || fail "weir sync"
-        acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
+        acknowledged check "$(objects)" "$NOTES" || fail "in the bucket"
         expect_equal "a file that was not read before" "$(cat "$MNT/cold")" cold
         end_mount
         counts "$(saved) saves without credentials"
@@ -327,7 +325,7 @@ PYTHON
         serve
         acknowledged check "$MNT" "$NOTES" || fail "after another mount"
         end_mount
-        acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
+        acknowledged check "$(objects)" "$NOTES" || fail "in the bucket"
         expect_nothing_left
         counts "$(saved) saves"
         stop_relay
@@ -348,7 +346,7 @@ PYTHON
         soon is_not_fenced || fail "it does not go on"
         echo after >"$MNT/file"
         sync "$MNT/file"
-        expect_equal "the object" "$(cat "$OBJECTS/bucket/pre/file")" after
+        expect_equal "the object" "$(cat "$(objects)/file")" after
         end_alone
         counts "changes are refused after $fenced s"
         stop_relay silent
@@ -409,7 +407,7 @@ PYTHON
         rm "$STATE_DIRECTORY/filler"
         acknowledged save "$MNT" "$NOTES" --count 100 || fail "the disk has room again, and a program is stopped"
         end_mount
-        acknowledged check "$OBJECTS/bucket/pre" "$NOTES" || fail "in the bucket"
+        acknowledged check "$(objects)" "$NOTES" || fail "in the bucket"
         counts "${#refused[@]} renames refused, $(saved) saves"
         umount_soon "$STATE_DIRECTORY"
         stop_relay
