@@ -478,11 +478,16 @@ impl Filesystem for Server {
             drop(listings);
         }
         let listing = listing.unwrap_or_default();
-        let own = [(ino.0, "."), (self.system.parent(ino.0), "..")];
-        let own = own.iter().map(|&(id, name)| (id, Kind::Directory, name));
-        let entries = listing.iter().map(|entry| (entry.id, entry.kind, entry.name.as_str()));
-        for (at, (id, kind, name)) in own.chain(entries).enumerate().skip(offset as usize) {
-            if reply.add(INodeNo(id), at as u64 + 1, file_type(kind), name) {
+        let own = [(1, ino.0, "."), (2, self.system.parent(ino.0), "..")];
+        let own = own.into_iter().filter(|(position, ..)| *position > offset);
+        let own = own.map(|(position, id, name)| (position, id, Kind::Directory, name));
+        // A position says which entry it is behind, whatever was made and removed since: numbers are above the root's, which is 1.
+        let behind = listing.partition_point(|entry| entry.id + 2 <= offset);
+        let entries = listing[behind..]
+            .iter()
+            .map(|entry| (entry.id + 2, entry.id, entry.kind, entry.name.as_str()));
+        for (position, id, kind, name) in own.chain(entries) {
+            if reply.add(INodeNo(id), position, file_type(kind), name) {
                 break;
             }
         }

@@ -65,8 +65,7 @@ pub struct Options {
     pub names_logged: bool,
     /// Home is on another machine: where names are written back, all names of a directory are asked for at once.
     pub is_elsewhere: bool,
-    /// Attributes come with home's listings, or cost nothing: they are asked for when a directory is listed. Otherwise home is asked for them one
-    /// by one, when a program wants them.
+    /// Home's listings bring attributes, or these cost nothing: answers to listings of home have them.
     pub lists_attributes: bool,
     /// How requests are to come; if nothing is said, over io_uring where the kernel has it on.
     pub transport: Option<Transport>,

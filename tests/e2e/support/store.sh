@@ -6,7 +6,10 @@
 STORE=${WEIR_STORE:-versitygw}
 case $STORE in
     versitygw) need_tool versitygw ;;
-    minio) need_command minio rclone ;;
+    minio)
+        need_command rclone
+        command -v minio >/dev/null || skip "minio is not on PATH: see https://github.com/minio/minio"
+        ;;
     *) fail "there is no store $STORE" ;;
 esac
 need_command fusermount3 python3

@@ -28,8 +28,6 @@ pub struct Entry {
 const TARGET_BYTES_MAX: u64 = 4095;
 /// A listing asks for the metadata of objects that may be links, if they are not more than these.
 const ASKED_MAX: usize = 1000;
-/// Most objects whose metadata is asked for at once, ahead of somebody who asks for one after the other.
-const IN_ORDER_MAX: usize = 64;
 
 impl FileSystem {
     /// Makes a directory's entries those of the bucket, if what is known is too old.
@@ -304,18 +302,18 @@ impl FileSystem {
         Err(Error::Stale)
     }
 
-    /// Asks for the metadata of a name in a directory. For those that follow, too, if somebody asks for one after the other, as `ls -l` does: it would wait
-    /// for a round trip each time.
-    fn ask_in_order(&self, directory: u64, id: u64) {
+    /// Asks for the metadata of a name in a directory, if it is not known. For those that follow, too, if somebody asks for one after the other, as
+    /// `ls -l` does: it would wait for a round trip each time.
+    fn ask_in_order(&self, directory: u64, id: u64) -> Result<()> {
         let ids = {
             let mut tree = self.tree();
             match tree.get(id) {
-                Some(node) if !node.known => tree.asked_with(directory, id, IN_ORDER_MAX),
-                _ => return,
+                Some(node) if !node.known => tree.asked_with(directory, id, self.settings.parallel),
+                _ => vec![id],
             }
         };
-        // What fails is asked for again when somebody wants it, which says why.
-        in_parallel(&ids, self.settings.parallel, |id| self.ensure_known(*id).is_ok());
+        // What fails of the others is asked for again when somebody wants it, which says why.
+        in_parallel(&ids, self.settings.parallel, |id| self.ensure_known(*id)).swap_remove(0)
     }
 
     /// Takes over what the bucket says of an object.
@@ -367,8 +365,7 @@ impl FileSystem {
     pub fn lookup(&self, parent: u64, name: &str) -> Result<Stat> {
         self.ensure_listed(parent)?;
         let id = self.sure_child(parent, name)?.ok_or(Error::NotFound)?;
-        self.ask_in_order(parent, id);
-        self.ensure_known(id)?;
+        self.ask_in_order(parent, id)?;
         let mut tree = self.tree();
         let stat = self.stat(&tree, id)?;
         self.node(&mut tree, id)?.lookups += 1;
@@ -410,7 +407,7 @@ impl FileSystem {
         Ok(Stat { id, attributes, size, links })
     }
 
-    /// All names in a directory. Objects so small that they may be links are asked what they are.
+    /// All names in a directory, in the order of their nodes' numbers. Objects so small that they may be links are asked what they are.
     pub fn entries(&self, directory: u64) -> Result<Vec<Entry>> {
         self.ensure_listed(directory)?;
         let unknown: Vec<u64> = {
@@ -435,7 +432,9 @@ impl FileSystem {
             id: *id,
             kind: tree.nodes[id].attributes.kind,
         });
-        Ok(entries.collect())
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|entry| entry.id);
+        Ok(entries)
     }
 
     /// A symbolic link's target.

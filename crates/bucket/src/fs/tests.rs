@@ -708,8 +708,11 @@ fn keys_that_are_no_names_are_shown() {
             )
             .unwrap();
     }
-    let names =
-        |id| system.entries(id).unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    let names = |id| {
+        let entries = system.entries(id).unwrap().into_iter();
+        entries.map(|entry| entry.name).collect::<std::collections::BTreeSet<_>>()
+    };
+    let names = |id| names(id).into_iter().collect::<Vec<_>>();
     assert_eq!(names(ROOT), ["a", "e", "f", "weir%.", "weir%=a"]);
     let a = system.lookup(ROOT, "a").unwrap().id;
     assert_eq!(names(a), ["b", "weir%"]);
@@ -766,4 +769,51 @@ fn what_the_bucket_does_not_take_at_the_end_is_kept() {
     let system = open(&memory, state.path(), Duration::from_secs(1000));
     system.stop().unwrap();
     assert_eq!(memory.objects()["pre/f"], b"nobody synced it");
+}
+
+#[test]
+fn what_is_asked_for_in_order_is_asked_for_ahead() {
+    let (memory, state) = (Arc::new(Memory::new(16)), tempfile::tempdir().unwrap());
+    let name = |number: u64| format!("{number:02}");
+    for number in 0..60 {
+        let key = format!("pre/{}", name(number));
+        memory.put(&key, vec![7; 5000], &Default::default(), &Condition::None).unwrap();
+    }
+    let system = open_parallel(&memory, state.path(), Duration::from_secs(3600), 16);
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (heads, refused) = (asked.clone(), Arc::new(std::sync::Mutex::new(None)));
+    let refuses = refused.clone();
+    memory.fail(move |kind, key| {
+        if kind == "head" {
+            heads.lock().unwrap().push(key.to_owned());
+        }
+        let fails = refuses.lock().unwrap().as_deref() == Some(key);
+        fails.then_some(Failure::Before)
+    });
+    let entries = system.entries(ROOT).unwrap();
+    let listed: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
+    assert_eq!(listed, (0..60).map(name).collect::<Vec<_>>());
+    let new = |number: u64| {
+        let stat = system.lookup(ROOT, &name(number));
+        (stat.map(|stat| stat.size), std::mem::take(&mut *asked.lock().unwrap()).len())
+    };
+    assert_eq!(asked.lock().unwrap().len(), 0, "a listing of large objects asks for none");
+    let found: Vec<usize> = (0..7).map(|number| new(number).1).collect();
+    assert_eq!(found, [1, 2, 0, 4, 0, 0, 0]);
+    // One that fails does not matter to others; whoever wants it hears why.
+    *refused.lock().unwrap() = Some("pre/09".to_owned());
+    assert!(matches!(new(7), (Ok(5000), 8)));
+    assert!(matches!(new(9), (Err(_), 1..)));
+    *refused.lock().unwrap() = None;
+    assert!(matches!(new(9), (Ok(5000), 1)));
+    // Others in the same place repeat nothing, and a jump asks for one.
+    assert!(matches!(new(8), (Ok(5000), 0)));
+    assert!(matches!(new(15), (Ok(5000), 16)));
+    assert!(matches!(new(50), (Ok(5000), 1)));
+    // Gone from the bucket.
+    memory.delete("pre/51").unwrap();
+    memory.delete("pre/53").unwrap();
+    assert!(matches!(new(51), (Err(Error::NotFound), 2)));
+    assert!(matches!(new(53), (Err(Error::NotFound), _)));
+    assert!(matches!(new(54), (Ok(5000), _)));
 }

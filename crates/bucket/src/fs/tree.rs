@@ -186,24 +186,34 @@ impl Content {
 /// Somebody asks for one name of a directory after the other: names that follow are asked for with them, twice as many each time.
 #[derive(Debug, Default)]
 pub struct InOrder {
-    /// The last name that was asked for, or asked for with others.
+    /// The names that were asked for at once last: the first, the last, and how many.
+    first: String,
     last: String,
-    /// How many were asked for at once.
     count: usize,
 }
 
 impl InOrder {
-    /// Names between two that may be missing for these to count as in order: several threads ask, or some names are known.
-    const MISSED_MAX: usize = 8;
-
-    /// A name of a directory is asked for: the nodes to ask for at once, `most` at most.
-    fn follow(&mut self, names: &BTreeMap<String, u64>, name: &str, most: usize) -> Vec<u64> {
-        let after = names.range::<str, _>((Bound::Excluded(self.last.as_str()), Bound::Unbounded));
-        let follows = after.take(Self::MISSED_MAX).any(|(next, _)| next == name);
-        self.count = if self.count > 0 && follows { (2 * self.count).min(most) } else { 1 };
+    /// A name of a directory is asked for: the nodes to ask for at once, this one first, `most` at most. Some names may be left out between two that
+    /// count as in order, so that few are asked for in vain: a quarter of those asked for last.
+    fn follow(
+        &mut self,
+        names: &BTreeMap<String, u64>,
+        name: &str,
+        id: u64,
+        most: usize,
+    ) -> Vec<u64> {
+        let InOrder { first, last, count } = self;
+        if *count > 0 && (first.as_str()..=last.as_str()).contains(&name) {
+            // Another thread has them asked for, or this one was not known.
+            return vec![id];
+        }
+        let after = names.range::<str, _>((Bound::Excluded(last.as_str()), Bound::Unbounded));
+        let follows = after.take((*count / 4).max(1)).any(|(next, _)| next == name);
+        *count = if *count > 0 && follows { (2 * *count).min(most) } else { 1 };
         let window = names.range::<str, _>((Bound::Included(name), Bound::Unbounded));
-        let (window, ids): (Vec<_>, Vec<_>) = window.take(self.count).unzip();
-        self.last = window.last().map_or_else(|| name.to_owned(), |last| (*last).clone());
+        let (window, ids): (Vec<_>, Vec<_>) = window.take(*count).unzip();
+        name.clone_into(first);
+        window.last().map_or(name, |last| last.as_str()).clone_into(last);
         ids.into_iter().copied().collect()
     }
 }
@@ -387,8 +397,10 @@ impl Tree {
         let Some(name) = self.nodes.get(&id).map(|node| node.name.clone()) else { return vec![id] };
         let Some(of) = self.nodes.get_mut(&directory) else { return vec![id] };
         let Entries { by_name, asked, .. } = &mut of.entries;
-        let mut ids = asked.follow(by_name, &name, most);
-        ids.retain(|id| self.nodes.get(id).is_some_and(|node| !node.known));
+        let mut ids = asked.follow(by_name, &name, id, most);
+        let is_wanted =
+            |other: &u64| *other == id || self.get(*other).is_some_and(|node| !node.known);
+        ids.retain(is_wanted);
         ids
     }
 
@@ -568,22 +580,28 @@ mod tests {
 
     #[test]
     fn names_asked_for_in_order_are_asked_for_ahead() {
-        let names: BTreeMap<String, u64> = (0..200).map(|id| (format!("{id:03}"), id)).collect();
+        let names: BTreeMap<String, u64> = (0..100).map(|id| (format!("{id:03}"), id)).collect();
         let mut asked = InOrder::default();
-        let mut ask = |id: u64| asked.follow(&names, &format!("{id:03}"), 64);
+        let mut ask = |id: u64| asked.follow(&names, &format!("{id:03}"), id, 16);
         let mut sizes = Vec::new();
         let mut next = 0;
-        while next < 200 {
+        while next < 100 {
             let ids = ask(next);
             assert_eq!(ids[0], next);
             sizes.push(ids.len());
             next += ids.len() as u64;
         }
-        assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 64, 9]);
+        assert_eq!(sizes, [1, 2, 4, 8, 16, 16, 16, 16, 16, 5]);
         assert_eq!(ask(20), [20], "elsewhere");
         assert_eq!(ask(19), [19], "backwards");
-        assert_eq!(ask(24), [24, 25], "some are missing between");
-        assert_eq!(ask(100), [100]);
-        assert_eq!(ask(100), [100], "the same again");
+        assert_eq!(ask(20), [20, 21]);
+        assert_eq!(ask(21), [21], "another thread");
+        assert_eq!(ask(23), [23], "one of two");
+        for id in [24, 26, 30] {
+            assert_eq!(ask(id)[0], id);
+        }
+        assert_eq!(ask(39), (39..55).collect::<Vec<_>>(), "one is left out");
+        assert_eq!(ask(99), [99]);
+        assert_eq!(ask(99), [99], "the same again");
     }
 }

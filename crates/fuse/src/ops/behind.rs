@@ -35,9 +35,6 @@ use crate::write_behind::{Awaited, Unchanged, WriteBehind};
 /// Entries of a directory that are read at once, so that it is known whole. A larger one is asked for each name.
 const READ_MAX: usize = 4096;
 
-/// The same where home is asked for each entry's attributes by a request.
-const ASKED_MAX: usize = 64;
-
 /// How often a directory is read if names are changed at home at once meanwhile. After that its names are asked for one by one.
 const READS_MAX: usize = 8;
 
@@ -368,8 +365,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// All names that home has in a directory; `None` if they are more than `most`, or than [`ASKED_MAX`] where each takes a request, or if
-    /// `goes_on` says so meanwhile.
+    /// All names that home has in a directory; `None` if they are more than `most`, of which none is asked for then, or if `goes_on` says so
+    /// meanwhile.
     pub(crate) fn read_names(
         self: &Arc<Self>,
         directory: &Arc<Inode>,
@@ -377,7 +374,6 @@ impl FileSystem {
         goes_on: impl Fn() -> bool,
     ) -> Result<Option<Vec<(Place, Looked)>>, Errno> {
         let node = directory.node();
-        let most = if self.options.lists_attributes { most } else { most.min(ASKED_MAX) };
         let mut cursor = self.home.list(directory.path_fd()?, directory.device(), 0)?;
         let mut all = Vec::new();
         while let Some(entry) = cursor.peek()? {

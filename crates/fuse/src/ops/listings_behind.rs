@@ -24,7 +24,7 @@ use weir_names::tree::{Kind, Positions};
 
 use crate::attr::Attributes;
 use crate::errno::Errno;
-use crate::file_system::{FileSystem, MountOptions};
+use crate::file_system::FileSystem;
 use crate::given::Thread;
 use crate::inode::{Inode, NodeId};
 use crate::listed_window::{Named, Window};
@@ -186,8 +186,7 @@ impl FileSystem {
         let next = cookie(AFTER_DOTS + entry.position);
         let listed = Listed { node, kind: entry.kind, next, name };
         // Others have to be found at home: where home is far away, so that they are not looked up one by one.
-        let MountOptions { is_elsewhere, lists_attributes, .. } = self.options;
-        let finds = is_elsewhere && lists_attributes && *slow < SLOW_MAX;
+        let finds = self.options.is_elsewhere && *slow < SLOW_MAX;
         let is_held = || finds || self.inodes.get(node).is_some();
         if !L::WITH_ATTRIBUTES || !is_known || !is_held() {
             return listing.add(&listed);
