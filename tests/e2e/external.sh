@@ -5,7 +5,7 @@
 # With `--sync every-write` the same holds without any sync.
 # The loads of support/observed.py are killed 10 times (200 with --long; WEIR_ROUNDS says otherwise), and with --long their
 # power is cut 50 times, and each is run while the log fails. With a rule broken on purpose (output not held, order not kept, exit status early) the same observer finds a loss.
-# cases: ways armed group promises synchronous outsiders shown locks no-end inside told outcomes every-write unanswered unmounted lane lane-order counter counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
+# cases: ways armed group promises synchronous outsiders shown locks no-end inside told outcomes every-write unanswered unmounted lane lane-order counter below counter-cut sqlite failure script pipe keys redis postgres mariadb status failed-log broken-output broken-order broken-status
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
@@ -770,6 +770,25 @@ counter)
         rm -f "$SRC/count"
     done
     counts "12 kills, $seen_all numbers seen"
+    ;;
+below)
+    # A file of another file system below SOURCE, which the log does not serve.
+    mkdir "$SRC/below"
+    mount -t tmpfs -o size=16M none "$SRC/below"
+    seen_all=0
+    for _ in {1..6}; do
+        rm -f "$WORK/seen"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        observe python3 "$LEAVING" count "$MNT/below/count" &
+        kill_while_seen
+        kept=$(cat "$SRC/below/count")
+        kept=$((10#${kept:-0}))
+        [ "$kept" -ge "$seen" ] || fail "$seen was seen, and $kept was kept"
+        seen_all=$((seen_all + seen))
+        rm -f "$SRC/below/count"
+    done
+    umount_soon "$SRC/below"
+    counts "6 kills, $seen_all numbers seen"
     ;;
 counter-cut)
     need_command mkfs.ext4

@@ -9,6 +9,7 @@ use crate::file_system::FileSystem;
 use crate::given::Thread;
 use crate::inode::NodeId;
 use crate::listings::{Position, Reader};
+use crate::ops::data::DirectWrite;
 use crate::ops::names::{Found, Place};
 use crate::ops::open::Opened;
 use crate::reply::{Answers, Reply};
@@ -70,7 +71,14 @@ fn in_session(
         }
         Verdict::Commits => {
             let fs = Arc::clone(fs);
-            reply = reply.through(|to| Arc::new(AfterCommit { fs, to }));
+            let caller = &request.header.caller;
+            let write = match &operation {
+                Operation::Write { handle, offset, data, mode } if mode.direct => {
+                    Some(DirectWrite::new(caller, *handle, *offset, data, *mode))
+                }
+                _ => None,
+            };
+            reply = reply.through(|to| Arc::new(AfterCommit { fs, write, to }));
         }
     }
     Call { fs, request, reply }.run(operation);
@@ -79,6 +87,7 @@ fn in_session(
 /// Gives answers on when what they say is durable.
 struct AfterCommit {
     fs: Arc<FileSystem>,
+    write: Option<DirectWrite>,
     to: Arc<dyn Answers>,
 }
 
@@ -88,7 +97,11 @@ impl Answers for AfterCommit {
         if result.is_err() {
             return to.answer(slot, unique, result);
         }
+        let (fs, write) = (Arc::clone(&self.fs), self.write);
         self.fs.commit(move |committed| {
+            if let (Err(_), Some(write)) = (committed, write) {
+                write.is_answered_by_an_error(&fs);
+            }
             to.answer(slot, unique, committed.and(result));
         });
     }
@@ -113,9 +126,11 @@ impl Answers for AfterPromises {
             return self.to.answer(slot, unique, result);
         }
         let to = Arc::clone(&self.to);
-        self.fs.commit(move |committed| {
-            if committed.is_ok() {
-                pending.iter().for_each(Pending::is_durable);
+        self.fs.commit(move |mut committed| {
+            // All of them are told.
+            let durable = |pending: &&Pending| pending.is_durable();
+            if committed.is_ok() && pending.iter().filter(durable).count() < pending.len() {
+                committed = Err(Errno::EIO);
             }
             // Until here nothing more was promised.
             drop(pending);
@@ -181,6 +196,7 @@ impl Call<'_> {
                 self.reply.done();
             }
             Operation::GetAttributes => {
+                fs.write_is_over(node, caller);
                 let attributes = fs.get_attributes(node, thread);
                 self.attributes()(attributes);
             }
@@ -252,7 +268,7 @@ impl Call<'_> {
                 });
             }
             Operation::Sync { handle, data_only } => {
-                fs.sync(handle, data_only, move |synced| reply.send(empty(synced)));
+                fs.sync(caller.pid, handle, data_only, move |synced| reply.send(empty(synced)));
             }
             Operation::Flush { handle } => reply.send(empty(fs.flush(handle))),
             Operation::Allocate { handle, offset, len, mode } => {

@@ -155,6 +155,15 @@ impl Session {
         self.promises.promise();
     }
 
+    /// What a member has posted by the lane could not be applied: what it was told of later syncs is not true.
+    pub(crate) fn lose(&self) {
+        if self.promises.lose() {
+            tracing::error!(
+                "what a program in a session had written could not be kept: nothing that was promised to the session since will be durable"
+            );
+        }
+    }
+
     /// The order of what its members post by the lane. Members may change the mount from now on without a request.
     pub(crate) fn posts(&self) -> &PostOrder {
         self.promises.note_change();
@@ -180,10 +189,14 @@ impl Session {
 }
 
 impl Pending {
-    /// A commit that began after this was taken has succeeded.
-    pub(crate) fn is_durable(&self) {
-        self.session.promises.set_durable(self.made);
-        self.session.promises.commits().count(commits::Reason::Outside);
+    /// A commit that began after this was taken has succeeded. Whether it made what was promised durable.
+    #[must_use]
+    pub(crate) fn is_durable(&self) -> bool {
+        let is_durable = self.session.promises.set_durable(self.made);
+        if is_durable {
+            self.session.promises.commits().count(commits::Reason::Outside);
+        }
+        is_durable
     }
 }
 
@@ -554,10 +567,10 @@ mod tests {
         assert!(matches!(verdict(&sessions, member.id(), Kind::Sync), Verdict::Nothing));
         // What is promised while the commit is under way is not covered.
         session.promise();
-        waited_for[0].is_durable();
+        assert!(waited_for[0].is_durable());
         drop(waited_for);
         let waited_for = pending(&sessions, outsider, Kind::Look);
-        waited_for[0].is_durable();
+        assert!(waited_for[0].is_durable());
         drop(waited_for);
         assert!(matches!(verdict(&sessions, outsider, Kind::Look), Verdict::Nothing));
         assert!(matches!(verdict(&sessions, member.id(), Kind::Sync), Verdict::Promise(_)));
@@ -601,7 +614,7 @@ mod tests {
         session.promise();
         let waited_for = pending(&sessions, 1, Kind::Look);
         assert!(matches!(verdict(&sessions, member.id(), Kind::Change), Verdict::Commits));
-        waited_for[0].is_durable();
+        assert!(waited_for[0].is_durable());
         drop(waited_for);
         let by_member = verdict(&sessions, member.id(), Kind::Change);
         assert!(matches!(by_member, Verdict::Counts { is_members: true, .. }));

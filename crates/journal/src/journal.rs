@@ -107,16 +107,20 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.append_unnamed(record)
     }
 
+    /// Whether the open group names this holder.
+    pub fn is_named(&self, named: Named) -> bool {
+        named.0 == Some(self.writer.head())
+    }
+
     /// Appends `name` to the open group if the group does not have it yet. For a record that names several, before it:
     /// nothing is committed between.
     ///
     /// # Panics
     /// If there is no room: call [`Journal::has_room`] for all of them before.
     pub fn name(&mut self, named: &mut Named, name: &Record<'_>) {
-        let head = self.writer.head();
-        if named.0 != Some(head) {
+        if !self.is_named(*named) {
             self.append_unnamed(name);
-            named.0 = Some(head);
+            named.0 = Some(self.writer.head());
         }
     }
 

@@ -74,6 +74,8 @@ struct Shared {
     commits: Commits,
     /// Not zero: the mount has ended, and everything is durable. By the daemon.
     ended: AtomicU64,
+    /// Not zero: something that members had written was lost. By the daemon.
+    lost: AtomicU64,
 }
 
 /// The counts of one session on one mount.
@@ -139,10 +141,17 @@ impl Promises {
         self.shared().changed.load(Ordering::SeqCst) != 0
     }
 
-    /// The mount has ended, and everything is durable.
+    /// The mount has ended, and everything is durable, unless something was lost.
     pub fn end(&self) {
-        self.set_durable(self.made());
-        self.shared().ended.store(1, Ordering::SeqCst);
+        if self.set_durable(self.made()) {
+            self.shared().ended.store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Something that a member had written is lost: nothing that is promised from now on, or is not durable yet, ever will be. Says whether
+    /// it is the first.
+    pub fn lose(&self) -> bool {
+        self.shared().lost.swap(1, Ordering::SeqCst) == 0
     }
 
     /// Whether it has. A daemon that is gone without that has died.
@@ -180,6 +189,11 @@ impl Promises {
         self.shared().opened_outside.load(Ordering::SeqCst) != 0
     }
 
+    /// Whether something was lost.
+    pub fn is_lost(&self) -> bool {
+        self.shared().lost.load(Ordering::SeqCst) != 0
+    }
+
     /// The promises made so far.
     pub fn made(&self) -> Made {
         read(&self.shared().made)
@@ -197,12 +211,18 @@ impl Promises {
         read(&self.shared().durable)
     }
 
-    /// Says that these are durable: a commit that began after they were made has succeeded.
-    pub fn set_durable(&self, made: Made) {
+    /// Says that these are durable: a commit that began after they were made has succeeded. False if they are not, since something was lost
+    /// ([`Promises::lose`]).
+    #[must_use]
+    pub fn set_durable(&self, made: Made) -> bool {
+        if self.is_lost() {
+            return false;
+        }
         let durable = &self.shared().durable;
         durable[Side::Daemon as usize].fetch_max(made.by_daemon, Ordering::SeqCst);
         durable[Side::Supervisor as usize].fetch_max(made.by_supervisor, Ordering::SeqCst);
         durable[Side::Member as usize].fetch_max(made.by_members, Ordering::SeqCst);
+        true
     }
 }
 
@@ -243,20 +263,32 @@ mod tests {
         assert_eq!(begun, Made { by_daemon: 1, by_supervisor: 1, by_members: 0 });
         assert!(daemon.is_pending() && supervisor.is_pending());
         daemon.promise();
-        supervisor.set_durable(begun);
+        assert!(supervisor.set_durable(begun));
         assert!(daemon.is_pending() && supervisor.is_pending());
-        daemon.set_durable(daemon.made());
+        assert!(daemon.set_durable(daemon.made()));
         // An older commit ends later.
-        supervisor.set_durable(begun);
+        assert!(supervisor.set_durable(begun));
         assert!(!daemon.is_pending() && !supervisor.is_pending() && !member.is_pending());
         member.promise();
         assert!(daemon.is_pending() && supervisor.is_pending() && member.is_pending());
-        supervisor.set_durable(daemon.made());
+        assert!(supervisor.set_durable(daemon.made()));
         assert!(!member.is_pending());
         assert_eq!(daemon.made().total(), 4);
         member.promise();
         assert!(!supervisor.has_ended());
         daemon.end();
         assert!(supervisor.has_ended() && !supervisor.is_pending());
+    }
+
+    #[test]
+    fn after_a_loss_nothing_becomes_durable() {
+        let (daemon, fd) = Promises::create().unwrap();
+        let supervisor = Promises::open(&fd, Side::Supervisor).unwrap();
+        supervisor.promise();
+        assert!(daemon.lose() && !daemon.lose());
+        assert!(!supervisor.set_durable(supervisor.made()));
+        assert!(supervisor.is_pending());
+        daemon.end();
+        assert!(supervisor.is_pending() && !supervisor.has_ended());
     }
 }

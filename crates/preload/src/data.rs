@@ -27,9 +27,9 @@ use crate::{
     attach, connection, device, home, leave, limit, position, report, session, sys, table, thread,
 };
 
-/// Longest append that the kernel sends as one request. It sends a longer one as several requests at once, and each is
-/// applied at the end that the file has when the request arrives.
-const APPEND_BYTES_MAX: usize = 1 << 20;
+/// The kernel sends an append that touches no more memory than this, by pages, as one request. It sends a longer one as several requests at once,
+/// and each is applied at the end that the file has when the request arrives.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// Back-pressure, when the thread's ring is full: yield up to `FULL_YIELDS` times, then poll with sleeps of `FULL_SLEEP_NS`
 /// for up to `FULL_PATIENCE`, then make the system call, which waits until everything posted is applied.
@@ -103,19 +103,20 @@ pub(crate) unsafe extern "C" fn write(
     if is_append && offset.is_none() && !position::note(open.index, open.file) {
         return Outcome::kernel(Fallback::Special);
     }
-    if let Some(fallback) = open.post_fallback(&pieces) {
-        if is_append && pieces.len() > APPEND_BYTES_MAX {
-            return open.append_in_parts(pieces, fallback);
-        }
-        return Outcome::kernel(fallback);
+    let outcome = open.write_pieces(pieces, is_append, offset);
+    if outcome.fallback().is_some() {
+        // A call that the kernel fails for a bad address before it has sent anything would cut the file to the size that the kernel knows.
+        pieces.touch();
     }
-    match offset {
-        _ if is_append => open.append(pieces, offset.is_none()),
-        None => open.write(pieces),
-        Some(offset) => match u64::try_from(*offset) {
-            Ok(offset) => open.post_patiently(To::Offset(offset), pieces),
-            Err(_) => Outcome::kernel(Fallback::Special),
-        },
+    outcome
+}
+
+/// Call before ftruncate(2): the daemon is to tell it from what the kernel does after a write that failed.
+pub(crate) fn before_truncate(fd: c_int) {
+    if let Some(description) = table::known(fd)
+        && description.attached().is_some()
+    {
+        let _ = sys::served_size(fd);
     }
 }
 
@@ -310,6 +311,25 @@ impl Open {
         Poster { client: self.client.id, token: connection::token(self.index), mount }
     }
 
+    fn write_pieces(&self, pieces: Pieces<'_>, is_append: bool, offset: Option<&i64>) -> Outcome {
+        let outcome = match (self.post_fallback(&pieces), offset) {
+            (Some(fallback), _) => Outcome::kernel(fallback),
+            (None, _) if is_append => self.append(pieces, offset.is_none()),
+            (None, None) => self.write(pieces),
+            (None, Some(offset)) => match u64::try_from(*offset) {
+                Ok(offset) => self.post_patiently(To::Offset(offset), pieces),
+                Err(_) => Outcome::kernel(Fallback::Special),
+            },
+        };
+        match outcome.fallback() {
+            Some(fallback) if is_append && !is_one_request(&pieces) => {
+                pieces.touch();
+                self.append_in_parts(pieces, fallback)
+            }
+            _ => outcome,
+        }
+    }
+
     /// Appends by the kernel, in parts that it sends as one request each.
     #[cold]
     fn append_in_parts(&self, pieces: Pieces<'_>, fallback: Fallback) -> Outcome {
@@ -317,11 +337,11 @@ impl Open {
         for piece in pieces.as_slice() {
             let mut at = 0;
             while at < piece.iov_len {
-                let len = (piece.iov_len - at).min(APPEND_BYTES_MAX);
-                let part = [iovec {
-                    iov_base: piece.iov_base.cast::<u8>().wrapping_add(at).cast(),
-                    iov_len: len,
-                }];
+                let from = piece.iov_base.cast::<u8>().wrapping_add(at);
+                // Up to the end of a page.
+                let most = REQUEST_BYTES_MAX - from.addr() % sys::page_bytes();
+                let len = (piece.iov_len - at).min(most);
+                let part = [iovec { iov_base: from.cast(), iov_len: len }];
                 // The offset is ignored: the description appends.
                 match pwritev(self.fd, &part, 0) {
                     Ok(written) => {
@@ -448,6 +468,13 @@ impl Open {
         }
         transferred.map_or_else(Outcome::failed, Outcome::done)
     }
+}
+
+/// Whether the kernel sends a write of these pieces as one request.
+fn is_one_request(pieces: &Pieces<'_>) -> bool {
+    let page = sys::page_bytes();
+    let touched = |piece: &iovec| (piece.iov_base.addr() % page + piece.iov_len).div_ceil(page);
+    pieces.as_slice().iter().map(touched).sum::<usize>() * page <= REQUEST_BYTES_MAX
 }
 
 /// pwritev(2), in a session by its door if nobody outside can tell.

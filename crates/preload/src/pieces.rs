@@ -5,6 +5,8 @@ use std::slice;
 
 use libc::iovec;
 
+use crate::sys;
+
 /// Most pieces in a call.
 const PIECES_MAX: usize = libc::UIO_MAXIOV as usize;
 /// Most bytes the kernel takes in one call.
@@ -50,6 +52,20 @@ impl<'a> Pieces<'a> {
     /// The pieces, for a system call.
     pub(crate) fn as_slice(&self) -> &'a [iovec] {
         self.pieces
+    }
+
+    /// Reads a byte of each page, as a copy would: what is not mapped ends the program.
+    pub(crate) fn touch(&self) {
+        let page = sys::page_bytes();
+        for piece in self.pieces.iter().filter(|piece| piece.iov_len > 0) {
+            let first = piece.iov_base.cast::<u8>();
+            let mut at = 0;
+            while at < piece.iov_len {
+                // SAFETY: inside the piece, which the program says is valid.
+                unsafe { first.add(at).read_volatile() };
+                at += page - first.wrapping_add(at).addr() % page;
+            }
+        }
     }
 
     /// Copies all of them to `out`.

@@ -164,12 +164,12 @@ impl Session {
             sys::close(root);
             Some(committed)
         });
-        if committed == Some(true) {
-            promises.set_durable(made);
+        let is_durable = committed == Some(true) && promises.set_durable(made);
+        if is_durable {
             promises.commits().count(Reason::Output);
             promises.commits().count_wait(sys::microseconds().saturating_sub(began));
         }
-        committed == Some(true)
+        is_durable
     }
 
     /// Whether it is a regular file or a directory on a mount.
@@ -670,8 +670,7 @@ pub(crate) extern "C" fn sync(fd: c_int) -> Option<c_int> {
     }
     if is_followed_by_output() {
         let made = promises.made();
-        if commit_by(fd) {
-            promises.set_durable(made);
+        if commit_by(fd) && promises.set_durable(made) {
             promises.commits().count(Reason::Sync);
             return Some(0);
         }

@@ -329,6 +329,12 @@ pub(crate) fn pwritev(fd: c_int, pieces: &[libc::iovec], offset: u64) -> Result<
     plain!(libc::SYS_pwritev, fd, pieces.as_ptr(), pieces.len(), offset)
 }
 
+/// The size of a page (sysconf(3)).
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: it only reads.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 /// Memory of its own mapping, which begins at a page.
 pub(crate) struct Memory {
     begin: *mut u8,

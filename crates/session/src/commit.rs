@@ -473,7 +473,11 @@ impl Commits {
             // Then what was committed may be another mount with its number.
             return Err(io::Error::other("its daemon has ended"));
         }
-        promises.set_durable(made);
+        if !promises.set_durable(made) {
+            return Err(io::Error::other(
+                "what a program had written could not be kept; the daemon's log says why",
+            ));
+        }
         promises.commits().count(reason);
         Ok(())
     }
@@ -490,6 +494,9 @@ impl Commits {
             let is_for_output = !state.waiting.is_empty();
             let left = state.oldest.map(|oldest| INTERVAL.saturating_sub(oldest.elapsed()));
             let is_late = left.is_some_and(|left| left.is_zero());
+            // Nobody is to wait for long for what will never be durable.
+            let is_lost = state.joined.iter().any(|joined| joined.promises.is_lost());
+            let is_late = is_late || is_lost && !state.mounts.is_empty();
             let is_judged_for_long =
                 !state.mounts.is_empty() && state.judging >= state.commit_takes;
             if is_for_output || state.is_wanted || is_late || is_judged_for_long {
@@ -627,9 +634,9 @@ mod tests {
         assert_eq!((commits.counts().promises, commits.lock().promised), (3, 2));
         assert_eq!(commits.lock().note_durable(2).len(), 0);
         assert!(daemon.is_pending());
-        daemon.set_durable(daemon.made());
+        assert!(daemon.set_durable(daemon.made()));
         daemon.promise();
-        daemon.set_durable(daemon.made());
+        assert!(daemon.set_durable(daemon.made()));
         // Somebody outside has waited for it.
         assert!(commits.promised().is_empty());
         assert_eq!(commits.counts().promises, 4);
@@ -664,7 +671,7 @@ mod tests {
             commits.join(mount(1), mounts::Joined { connection: here.into(), memory }).unwrap();
             if is_promised {
                 daemon.promise();
-                daemon.set_durable(daemon.made());
+                assert!(daemon.set_durable(daemon.made()));
             }
             assert!(commits.settle());
             if has_ended {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
-use weir_lane::wire::{MESSAGE_BYTES, ORDER};
+use weir_lane::wire::{COMMIT, MESSAGE_BYTES, ORDER};
 
 use crate::task::Device;
 
@@ -73,24 +73,25 @@ pub struct Joined {
 impl Ordered {
     /// Makes all that was changed so far durable.
     pub(crate) fn commit(&self) -> io::Result<()> {
+        self.ask(COMMIT)
+    }
+
+    /// Asks the daemon by an ioctl of Weir's own on the root.
+    #[allow(unsafe_code, reason = "ioctl(2) with a command of Weir's own")]
+    fn ask(&self, command: u32) -> io::Result<()> {
+        let mut message = [0_u8; MESSAGE_BYTES];
         let root = self.root(OFlags::RDONLY)?;
-        // The first fsync may report names in the root that home refused; the log has these. A second one succeeds only if
-        // everything is durable, because nothing becomes clean when an error is reported.
-        Ok(rustix::fs::fsync(&root).or_else(|_| rustix::fs::fsync(&root))?)
+        // SAFETY: the message has the size that the command's number says.
+        match unsafe { libc::ioctl(root.as_raw_fd(), command.into(), message.as_mut_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Whether the mount is still there but its daemon does not serve it any more: requests fail with ENOTCONN or ECONNABORTED. The request that is made
     /// needs nothing from home.
-    #[allow(unsafe_code, reason = "ioctl(2) with a command of Weir's own")]
     pub(crate) fn is_cut_off(&self) -> bool {
-        let mut message = [0_u8; MESSAGE_BYTES];
-        let asked = self.root(OFlags::RDONLY).and_then(|root| {
-            // SAFETY: the message has the size that the command's number says.
-            match unsafe { libc::ioctl(root.as_raw_fd(), ORDER.into(), message.as_mut_ptr()) } {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        });
+        let asked = self.ask(ORDER);
         asked.is_err_and(|error| {
             matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
         })

@@ -667,6 +667,34 @@ impl Shard {
         });
     }
 
+    /// Syncs the files of which [`Shard::commit_names`] leaves something that is not durable, as [`Engine::not_committed`], and then runs `done`,
+    /// with the first error.
+    pub fn sync_not_committed(&self, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        let files = self.core.lock().engine.not_committed();
+        if files.is_empty() {
+            return done(Ok(()));
+        }
+        let left = Arc::new(Mutex::new((files.len(), Ok(()), Some(done))));
+        for file in files {
+            let left = Arc::clone(&left);
+            self.sync(file, Durability::All, move |synced| {
+                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                let (count, result, done) = &mut *left;
+                *count -= 1;
+                // What has left the cache meanwhile is home.
+                *result = (*result).and(match synced {
+                    Err(Error::NotAttached) => Ok(()),
+                    synced => synced,
+                });
+                let ended = (*count == 0).then(|| (done.take(), *result));
+                drop(left);
+                if let Some((Some(done), result)) = ended {
+                    done(result);
+                }
+            });
+        }
+    }
+
     /// Tells the engine if attributes of the file changed at home: a sync by the log makes them durable there.
     fn note_attributes(&self, file: FileId) {
         if self.log.is_some() {

@@ -174,7 +174,12 @@ impl Engine {
     /// A file got another name, owner, mode or other attributes at home, not by way of the log: its next sync is to make that durable, too.
     pub fn changed_at_home(&mut self, file: FileId) {
         match self.cache.files.find(file) {
-            Some(ix) => self.cache.files[ix].home.unsynced = true,
+            Some(ix) => {
+                self.cache.files[ix].home.unsynced = true;
+                if !self.may_log(ix) {
+                    self.is_not_served(ix);
+                }
+            }
             None => self.changed_without_log(),
         }
     }

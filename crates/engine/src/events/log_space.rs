@@ -51,6 +51,7 @@ impl Engine {
         if let Some(log) = &mut self.journal {
             log.leaving.remove(&file);
             log.repairs.remove(&file);
+            log.not_served.remove(&file);
         }
     }
 

@@ -17,7 +17,7 @@
 use weir_log::{Lsn, Record};
 
 use crate::cache::unlogged::NAME;
-use crate::command::{Durability, FreezeScope};
+use crate::command::{Durability, FileId, FreezeScope};
 use crate::config::Order;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
@@ -119,7 +119,13 @@ impl Engine {
                 continue;
             }
             let ix = self.cache.pages.find(file, number).expect("an unlogged page is in the table");
-            let bytes = self.name_bytes(file) + unlogged_bytes(&self.cache.pages[ix]);
+            let named = self.cache.files[file].logged.named_in;
+            // What all unlogged bytes are charged has each file's name once.
+            let name = match self.journal_mut().shared.is_named(named) {
+                true => 0,
+                false => self.name_bytes(file),
+            };
+            let bytes = name + unlogged_bytes(&self.cache.pages[ix]);
             if !self.journal_mut().shared.writer().has_room(bytes) {
                 return false;
             }
@@ -142,7 +148,42 @@ impl Engine {
     /// Appends everything; returns the position that a sync of names is to wait for.
     pub(crate) fn append_for_names(&mut self) -> Option<Lsn> {
         let last = self.journal.as_ref().and_then(|log| log.names.last);
-        self.append_everything().unwrap_or(last)
+        let appended = self.append_everything();
+        debug_assert!(appended.is_some(), "there is room for all unlogged bytes");
+        appended.unwrap_or(last)
+    }
+
+    /// A file was changed of which a commit of everything leaves something that is not durable.
+    pub(crate) fn is_not_served(&mut self, file: FileIx) {
+        if let Some(log) = self.journal.as_mut().filter(|_| self.config.order == Order::All) {
+            log.not_served.insert(file);
+        }
+    }
+
+    /// The files of which [`Engine::commit_names`] leaves something that is not durable, where everything is logged: those that the log does not
+    /// serve, as of other file systems below home, and those that it would take back, since home was changed without it. Each is to be synced.
+    pub fn not_committed(&mut self) -> Vec<FileId> {
+        if !self.is_ordered() {
+            return Vec::new();
+        }
+        let mut files = Vec::new();
+        let mut noted = std::mem::take(&mut self.journal_mut().not_served);
+        noted.retain(|&file| {
+            let of_file = &self.cache.files[file];
+            let is_behind = of_file.is_unclean()
+                || of_file.home.unsynced
+                || of_file.home.syncs_in_flight > 0
+                || of_file.settled.failure().is_some();
+            let is_not_served = !self.may_log(file) && is_behind;
+            let is_concerned = !of_file.discarded && (is_not_served || self.is_home_ahead(file));
+            if is_concerned {
+                files.push(of_file.id);
+            }
+            // Its next change notes it again.
+            is_concerned
+        });
+        self.journal_mut().not_served = noted;
+        files
     }
 
     /// Starts a sync of a file: a commit of everything. `None` if the file is to be brought home instead.
@@ -242,8 +283,9 @@ impl Engine {
         if succeeded {
             return self.change_retention(file, |retention| retention.settle(segment));
         }
-        // The record must not be replayed: everything goes home, and the file's records are revoked.
+        // The record must not be replayed: everything goes home, and the file's records are revoked. Until then no sync succeeds by the log.
         self.retain_no_more(file, segment);
+        self.home_is_ahead(file);
         if self.is_ordered() && !self.cache.files[file].logged.checkpointing {
             self.start_checkpoint(file, self.clock);
         }
@@ -447,5 +489,99 @@ mod tests {
         bench.end_group();
         assert_eq!(bench.replies.last(), Some(&request));
         assert_eq!(bench.engine.commit_names(request, bench.now), Outcome::Done(Ok(())));
+    }
+
+    #[test]
+    fn who_commits_everything_is_told_which_files_the_log_does_not_serve() {
+        let mut bench = Bench::new();
+        let third = FileId(3);
+        let home = HomeAttributes { size: 0, dense: true, write_unit: 512, readable: true };
+        bench.engine.attach(third, home);
+        assert!(bench.write(third, 0, 4096));
+        assert!(bench.write(ONE, 0, 4096));
+        let request = bench.request();
+        assert_eq!(bench.engine.commit_names(request, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_group();
+        assert!(bench.engine.has_dirty(third));
+        assert_eq!(bench.engine.not_committed(), [third]);
+        let request = bench.request();
+        let synced = bench.engine.sync(request, third, Durability::All, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        bench.settle();
+        let (io, file) = bench.writes.remove(0);
+        assert_eq!(file, third);
+        bench.engine.complete(io, Completion::Written { result: Ok(()) }, bench.now);
+        bench.settle();
+        assert!(bench.replies.contains(&request));
+        assert_eq!(bench.engine.not_committed(), []);
+        // It is asked about again after each write.
+        assert!(bench.write(third, 0, 10));
+        assert_eq!(bench.engine.not_committed(), [third]);
+        bench.engine.identify(third, b"third");
+        assert_eq!(bench.engine.not_committed(), []);
+    }
+
+    #[test]
+    fn a_size_that_home_refused_is_not_committed_until_its_record_is_void() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 8192));
+        let request = bench.request();
+        let scope = FreezeScope::resizing(100);
+        assert_eq!(bench.engine.freeze(request, ONE, scope, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_group();
+        assert!(bench.replies.contains(&request));
+        assert_eq!(bench.engine.not_committed(), []);
+        let refused = FreezeEnd { discard: None, size: None, written: false };
+        bench.engine.thaw(ONE, refused, bench.now);
+        bench.settle();
+        assert_eq!(bench.engine.not_committed(), [ONE]);
+        let request = bench.request();
+        let synced = bench.engine.sync(request, ONE, Durability::Data, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        for _ in 0..3 {
+            bench.settle();
+            for (io, _) in std::mem::take(&mut bench.writes) {
+                assert!(!bench.replies.contains(&request));
+                bench.engine.complete(io, Completion::Written { result: Ok(()) }, bench.now);
+                bench.settle();
+            }
+            while !bench.groups.is_empty() {
+                assert!(!bench.replies.contains(&request), "before it is void");
+                bench.end_group();
+            }
+        }
+        assert!(bench.replies.contains(&request));
+        assert_eq!(bench.engine.not_committed(), []);
+    }
+
+    #[test]
+    fn the_last_page_of_a_group_does_not_need_its_files_name_again() {
+        let mut bench = Bench::new();
+        let long = FileId(3);
+        let home = HomeAttributes { size: 0, dense: true, write_unit: 512, readable: true };
+        bench.engine.attach(long, home);
+        bench.engine.identify(long, &[7; weir_log::IDENTITY_BYTES_MAX]);
+        let room = |bench: &Bench| {
+            let writer = bench.engine.journal.as_ref().unwrap().shared.writer();
+            (0..writer.group_bytes_max()).rev().find(|&bytes| writer.has_room(bytes)).unwrap()
+        };
+        // Fills the open group to within less than a name, while another one is in flight.
+        let mut nth = 0;
+        while room(&bench) - bench.engine.cache.unlogged.bytes > 4096 + 256 {
+            // The charge of such a record is a byte more than its length in the log.
+            assert!(bench.write(long, nth * PAGE, 4089));
+            nth += 1;
+        }
+        let rest = room(&bench) - bench.engine.cache.unlogged.bytes;
+        let len = (rest - crate::cache::unlogged::RECORD - 8).min(4089);
+        assert!(bench.write(long, nth * PAGE, len));
+        let left = room(&bench) - bench.engine.cache.unlogged.bytes;
+        let file = bench.engine.cache.files.find(long).unwrap();
+        let spare = left + nth as usize + 1;
+        assert!(spare < bench.engine.name_bytes(file), "{spare} bytes are left");
+        assert!(bench.engine.append_everything().is_some());
+        assert_eq!(bench.engine.cache.unlogged.bytes, 0);
     }
 }

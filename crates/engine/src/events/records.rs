@@ -214,6 +214,7 @@ impl Engine {
         if let Some(log) = &mut self.journal {
             log.ahead_events += 1;
             self.cache.files[file].logged.ahead = log.ahead_events;
+            self.is_not_served(file);
         }
     }
 

@@ -184,6 +184,8 @@ impl Engine {
             }
             self.cache.charge(ix);
             self.note_age_of_unlogged();
+        } else {
+            self.is_not_served(file);
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct FileJournal {
     pub(crate) recorded: Recorded,
     /// Files for which home may have lost data that is in the log.
     pub(crate) repairs: BTreeSet<FileIx>,
+    /// Files that were changed and that a commit of everything does not make durable: the log does not serve them, or home is ahead of it.
+    pub(crate) not_served: BTreeSet<FileIx>,
     /// Commands that wait until the records superseding older ones are durable.
     pub(crate) behind: Behind,
     /// Syncs that wait for a record to be durable.
@@ -99,6 +101,7 @@ impl FileJournal {
             shared: Journal::new(writer),
             failed: None,
             repairs: BTreeSet::new(),
+            not_served: BTreeSet::new(),
             behind: Behind::default(),
             waiting: AfterLsn::default(),
             names: Names::default(),

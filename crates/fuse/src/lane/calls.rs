@@ -109,6 +109,7 @@ impl FileSystem {
         let (Some(client), Some(session)) = (self.client_that_asks(asked), session) else {
             return done(Err(Errno::EPERM));
         };
+        client.posts_for(Arc::clone(&session));
         let vacancy = session.posts().vacate();
         self.all_drained(move || match session.posts().appoint(client.id, vacancy) {
             true => done(Ok([0; MESSAGE_BYTES])),

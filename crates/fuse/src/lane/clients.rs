@@ -13,6 +13,7 @@ use weir_lane::server::{Inbox, Posted};
 
 use crate::lane::opens::ClientId;
 use crate::open_file::OpenFile;
+use crate::sessions::Session;
 
 /// Most clients: the used part of each client's region is resident.
 pub(crate) const CLIENTS_MAX: usize = 512;
@@ -29,6 +30,8 @@ pub(crate) struct Client {
     pub(crate) region: Arc<Region>,
     inbox: Mutex<Drain>,
     descriptions: RwLock<Descriptions>,
+    /// The session that it posts for.
+    session: Mutex<Option<Arc<Session>>>,
 }
 
 /// Open descriptions by their numbers. Numbers are not reused: an entry by a description that was closed meanwhile is never
@@ -71,7 +74,21 @@ impl Client {
         let inbox = Inbox::new(Arc::clone(&region));
         let drain = Drain { inbox, stuck: None, waiting: Vec::new(), closed: false };
         let (inbox, descriptions) = (Mutex::new(drain), RwLock::default());
-        Client { id, uid, token, socket, region, inbox, descriptions }
+        let session = Mutex::default();
+        Client { id, uid, token, socket, region, inbox, descriptions, session }
+    }
+
+    /// It is about to be the poster of a session.
+    pub(crate) fn posts_for(&self, session: Arc<Session>) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    }
+
+    /// Something that it had posted could not be applied. To be called before anybody is told that its posts are.
+    pub(crate) fn has_lost(&self) {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = &*session {
+            session.lose();
+        }
     }
 
     pub(crate) fn inbox(&self) -> MutexGuard<'_, Drain> {

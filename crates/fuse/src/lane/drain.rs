@@ -190,6 +190,9 @@ impl FileSystem {
                 }
             }
         };
+        if !cursor.failed.is_empty() {
+            client.has_lost();
+        }
         for (file, kind) in cursor.failed {
             self.shard.note_error(file, kind);
         }
@@ -279,6 +282,7 @@ impl FileSystem {
             if let Err(error) = result {
                 // The writer was told that the write succeeded: the next sync or close of the file reports the error.
                 self.shard.note_error(stuck.file, kind_of(error));
+                client.has_lost();
             }
             if let Err(damage) = drain.inbox.settle(stuck.posted, Some(stuck.slot)) {
                 cut_off(client, &mut drain, damage);
@@ -332,6 +336,7 @@ impl Cursor {
 /// Takes nothing more from a client whose region is damaged.
 fn cut_off(client: &Client, drain: &mut Drain, damage: Damage) {
     tracing::warn!(client = client.id, "{damage}: the client is cut off");
+    client.has_lost();
     drain.closed = true;
     client.region.close();
 }

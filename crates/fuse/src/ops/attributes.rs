@@ -25,6 +25,8 @@ pub(crate) struct SetAttributes {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
+    /// The description by which the size is set: not by truncate(2) and open(2).
+    pub(crate) handle: Option<u64>,
     pub(crate) atime: Option<SetTime>,
     pub(crate) mtime: Option<SetTime>,
 }
@@ -59,7 +61,37 @@ impl FileSystem {
         }
         let fs = Arc::clone(self);
         let (caller, of) = (*caller, Arc::clone(&inode));
-        self.settled(&inode, move || fs.set_settled(&caller, of, set, done));
+        self.settled(&inode, move || {
+            let set = fs.without_size_after_failure(caller.pid, &of, set);
+            fs.set_settled(&caller, of, set, done);
+        });
+    }
+
+    /// A thread has made another call on a file than a write.
+    pub(crate) fn write_is_over(self: &Arc<Self>, node: NodeId, caller: &Caller) {
+        if let Ok(inode) = self.inode(node) {
+            inode.lane.write_is_over(caller.pid);
+        }
+    }
+
+    /// What is to be set: not the size that the kernel sets after a write of its own has failed, since it does not know what was posted.
+    fn without_size_after_failure(
+        &self,
+        thread: u32,
+        inode: &Inode,
+        set: SetAttributes,
+    ) -> SetAttributes {
+        let Some(size) = set.size.filter(|_| inode.lane.was_posted_to()) else { return set };
+        let Some(handle) = set.handle else { return set };
+        if set != (SetAttributes { size: set.size, handle: set.handle, ..Default::default() }) {
+            return set;
+        }
+        let now = self.shard.size(inode.node().file()).unwrap_or(0);
+        match inode.lane.size_after_failure((thread, handle), size, now) {
+            Some(size) if size == now => SetAttributes::default(),
+            Some(size) => SetAttributes { size: Some(size), ..set },
+            None => set,
+        }
     }
 
     fn set_settled(
@@ -86,7 +118,7 @@ impl FileSystem {
         done: impl FnOnce(Result<Attributes, Errno>) + Send + 'static,
     ) {
         // The owner first: changing it clears setuid, which a new mode may set.
-        let owner = SetAttributes { size: None, atime: None, mtime: None, ..set };
+        let owner = SetAttributes { size: None, handle: None, atime: None, mtime: None, ..set };
         let times = SetAttributes { atime: set.atime, mtime: set.mtime, ..Default::default() };
         if let Err(errno) = self.set_some(caller, &inode, &owner) {
             return done(Err(errno));
@@ -121,7 +153,7 @@ impl FileSystem {
         if set.atime.is_some() || set.mtime.is_some() {
             self.set_times_with(inode, || self.set_times(inode, set))?;
         }
-        if SetAttributes::default() != (SetAttributes { size: None, ..*set }) {
+        if SetAttributes::default() != (SetAttributes { size: None, handle: None, ..*set }) {
             self.note_attributes_changed(inode);
         }
         Ok(())

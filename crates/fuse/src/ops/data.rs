@@ -33,6 +33,44 @@ pub(crate) struct WriteMode {
     pub(crate) direct: bool,
 }
 
+/// A request of a write past the kernel's page cache, for [`crate::lane::lane_state::InodeLane::direct_write`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectWrite {
+    thread: u32,
+    handle: u64,
+    range: (u64, u64),
+    appends: bool,
+}
+
+impl DirectWrite {
+    pub(crate) fn new(
+        caller: &Caller,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+    ) -> DirectWrite {
+        let range = (offset, offset.saturating_add(data.len() as u64));
+        let appends = mode.flags & libc::O_APPEND != 0;
+        DirectWrite { thread: caller.pid, handle, range, appends }
+    }
+
+    /// Its answer is an error, although it may have been done.
+    pub(crate) fn is_answered_by_an_error(self, fs: &FileSystem) {
+        if let Ok(open) = fs.open_file(self.handle) {
+            self.note(fs, &open.inode, true);
+        }
+    }
+
+    fn note(self, fs: &FileSystem, inode: &Inode, failed: bool) {
+        let DirectWrite { thread, handle, range, appends } = self;
+        if inode.lane.was_posted_to() && (failed || !appends) {
+            let size = fs.shard.size(inode.node().file()).unwrap_or(0);
+            inode.lane.direct_write((thread, handle), range, appends, size, failed);
+        }
+    }
+}
+
 impl FileSystem {
     /// write(2) of `data` at `offset`. `data` is not needed any more when this returns.
     ///
@@ -52,17 +90,19 @@ impl FileSystem {
             Err(errno) => return done(Err(errno)),
         };
         if self.try_settle(&open.inode) {
-            return self.write_settled(caller, &open, offset, data, mode, done);
+            return self.write_settled(caller, (handle, &open), offset, data, mode, done);
         }
         let (fs, caller, data) = (Arc::clone(self), *caller, data.to_vec());
         let inode = Arc::clone(&open.inode);
-        self.settled(&inode, move || fs.write_settled(&caller, &open, offset, &data, mode, done));
+        self.settled(&inode, move || {
+            fs.write_settled(&caller, (handle, &open), offset, &data, mode, done);
+        });
     }
 
     fn write_settled(
         self: &Arc<Self>,
         caller: &Caller,
-        open: &Arc<OpenFile>,
+        (handle, open): (u64, &Arc<OpenFile>),
         offset: u64,
         data: &[u8],
         mode: WriteMode,
@@ -71,7 +111,12 @@ impl FileSystem {
         if mode.direct {
             let fs = Arc::clone(self);
             let (inode, len) = (Arc::clone(&open.inode), data.len() as u64);
+            let direct = DirectWrite::new(caller, handle, offset, data, mode);
+            direct.note(self, &inode, false);
             return self.write_noted(caller, open, offset, data, mode, move |written| {
+                if written.is_err() {
+                    direct.note(&fs, &inode, true);
+                }
                 fs.drop_stale(&inode, offset, len, move || done(written));
             });
         }

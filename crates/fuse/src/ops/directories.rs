@@ -190,7 +190,14 @@ impl FileSystem {
     /// Makes all that was changed so far durable, where the mount has one order.
     pub(crate) fn commit(self: &Arc<Self>, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         let fs = Arc::clone(self);
-        self.all_drained(move || fs.sync_names_of(NodeId::ROOT, done));
+        self.all_drained(move || {
+            let of = Arc::clone(&fs);
+            // Also what the log does not serve.
+            fs.shard.sync_not_committed(move |synced| match synced {
+                Ok(()) => of.sync_names_of(NodeId::ROOT, done),
+                Err(error) => done(Err(error.into())),
+            });
+        });
     }
 
     fn sync_names_of(

@@ -376,6 +376,7 @@ impl FileSystem {
     /// fsync(2), or fdatasync(2) if `data_only`.
     pub(crate) fn sync(
         self: &Arc<Self>,
+        thread: u32,
         handle: u64,
         data_only: bool,
         done: impl FnOnce(Result<(), Errno>) + Send + 'static,
@@ -384,6 +385,7 @@ impl FileSystem {
             Ok(open) => open,
             Err(errno) => return done(Err(errno)),
         };
+        open.inode.lane.write_is_over(thread);
         let durability = if data_only { Durability::Data } else { Durability::All };
         let fs = Arc::clone(self);
         let inode = Arc::clone(&open.inode);

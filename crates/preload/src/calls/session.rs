@@ -7,7 +7,7 @@ use libc::{pid_t, sockaddr, socklen_t, timespec};
 use super::data::{pthread_testcancel, rest};
 use super::interpose;
 use crate::session::{self, Path, Written};
-use crate::sys;
+use crate::{data, sys};
 
 /// Makes a call that changes what paths name by the door, and returns its result.
 macro_rules! by_door {
@@ -183,6 +183,7 @@ interpose! {
     }
 
     fn ftruncate(fd: c_int, len: i64) -> c_int as next {
+        data::before_truncate(fd);
         // SAFETY: the arguments are numbers.
         let done = unsafe {
             session::on_file(libc::SYS_ftruncate, fd, [len as usize, 0, 0, 0, 0])
@@ -191,6 +192,7 @@ interpose! {
     }
 
     fn ftruncate64(fd: c_int, len: i64) -> c_int as next {
+        data::before_truncate(fd);
         // SAFETY: the arguments are numbers.
         let done = unsafe {
             session::on_file(libc::SYS_ftruncate, fd, [len as usize, 0, 0, 0, 0])

@@ -363,12 +363,13 @@ mod valid {
     pub(super) const SIZE: u32 = 1 << 3;
     pub(super) const ATIME: u32 = 1 << 4;
     pub(super) const MTIME: u32 = 1 << 5;
+    pub(super) const HANDLE: u32 = 1 << 6;
     pub(super) const ATIME_NOW: u32 = 1 << 7;
     pub(super) const MTIME_NOW: u32 = 1 << 8;
 }
 
 fn set_attributes(mut fixed: Fields<'_>) -> Result<SetAttributes, Malformed> {
-    let (set, _padding, _handle) = (fixed.u32()?, fixed.u32()?, fixed.u64()?);
+    let (set, _padding, handle) = (fixed.u32()?, fixed.u32()?, fixed.u64()?);
     let (size, _lock_owner) = (fixed.u64()?, fixed.u64()?);
     let (atime, mtime, _ctime) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
     let (atime_nsec, mtime_nsec, _ctime_nsec) = (fixed.u32()?, fixed.u32()?, fixed.u32()?);
@@ -388,6 +389,7 @@ fn set_attributes(mut fixed: Fields<'_>) -> Result<SetAttributes, Malformed> {
         uid: is_set(valid::UID).then_some(uid),
         gid: is_set(valid::GID).then_some(gid),
         size: is_set(valid::SIZE).then_some(size),
+        handle: is_set(valid::HANDLE).then_some(handle),
         atime: time(valid::ATIME, valid::ATIME_NOW, atime, atime_nsec),
         mtime: time(valid::MTIME, valid::MTIME_NOW, mtime, mtime_nsec),
     })
