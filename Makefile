@@ -6,7 +6,8 @@
 #   make test-long  the long forms of all tests
 #   make coverage   the lines of crates/* that the workspace's tests run, as a table
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
-#   make crash-test-bucket  500 kills of the daemon, of weir-bucket and of the store beneath a program that saves files (a quarter of an hour)
+#   make crash-test-bucket  500 kills of the daemon, of weir-bucket and of the store beneath a program that saves files (a quarter of an hour);
+#                   with WEIR_STORE=minio on MinIO
 #   make crash-test-names  200,000 simulated cuts of names and data together, and of their recoveries
 #   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
 #   make fuzz       everything that reads what others can write, fuzzed: three minutes a target
