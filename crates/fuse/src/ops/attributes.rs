@@ -68,8 +68,8 @@ impl FileSystem {
     }
 
     /// A thread has made another call on a file than a write.
-    pub(crate) fn write_is_over(self: &Arc<Self>, node: NodeId, caller: &Caller) {
-        if let Ok(inode) = self.inode(node) {
+    pub(crate) fn write_is_over(&self, node: NodeId, caller: &Caller) {
+        if let Some(inode) = self.inodes.get(node) {
             inode.lane.write_is_over(caller.pid);
         }
     }
