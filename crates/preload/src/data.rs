@@ -324,7 +324,12 @@ impl Open {
         match outcome.fallback() {
             Some(fallback) if is_append && !is_one_request(&pieces) => {
                 pieces.touch();
-                self.append_in_parts(pieces, fallback)
+                let outcome = self.append_in_parts(pieces, fallback);
+                // As after a post: another user of the description may have set the position meanwhile.
+                if offset.is_none() && !position::note(self.index, self.file) {
+                    position::set_to_end(self.fd);
+                }
+                outcome
             }
             _ => outcome,
         }

@@ -495,8 +495,8 @@ impl Commits {
             let left = state.oldest.map(|oldest| INTERVAL.saturating_sub(oldest.elapsed()));
             let is_late = left.is_some_and(|left| left.is_zero());
             // Nobody is to wait for long for what will never be durable.
-            let is_lost = state.joined.iter().any(|joined| joined.promises.is_lost());
-            let is_late = is_late || is_lost && !state.mounts.is_empty();
+            let mut promised = state.mounts.iter().filter_map(|(mount, _)| state.joined(mount));
+            let is_late = is_late || promised.any(|joined| joined.promises.is_lost());
             let is_judged_for_long =
                 !state.mounts.is_empty() && state.judging >= state.commit_takes;
             if is_for_output || state.is_wanted || is_late || is_judged_for_long {

@@ -171,6 +171,9 @@ impl Engine {
         // The log has a size that was logged.
         let is_logged = of_file.logged.resizing.is_some();
         of_file.home.unsynced |= end.discard.is_some() || end.size.is_some() && !is_logged;
+        if of_file.home.unsynced && !self.may_log(file) {
+            self.is_not_served(file);
+        }
         self.size_is_home(file, end.size.is_some());
         self.cache.files[file].waiters.freeze = FreezeState::Thawed;
         self.run_queued(file, now);

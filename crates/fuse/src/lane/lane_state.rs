@@ -134,9 +134,9 @@ impl InodeLane {
         writes.push_back(DirectWrite { by, from, to, appends, size, failed, at });
     }
 
-    /// A thread has made another call than a write.
+    /// A thread has made another call than a write. 0: it is not known which.
     pub(crate) fn write_is_over(&self, thread: u32) {
-        if self.was_posted_to() {
+        if self.was_posted_to() && thread != 0 {
             self.direct_writes().retain(|write| write.by.0 != thread);
         }
     }
@@ -174,6 +174,13 @@ impl InodeLane {
         match (of_call.map(|write| write.size).min(), added.map(|write| write.to).max()) {
             (Some(before), Some(end)) if end == now => Some(before.max(set)),
             _ => Some(now),
+        }
+    }
+
+    /// The size of the file is set: what was written before says nothing of the size that a write finds.
+    pub(crate) fn size_is_set(&self) {
+        if self.was_posted_to() {
+            self.direct_writes().retain(|write| write.failed);
         }
     }
 

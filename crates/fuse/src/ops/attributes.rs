@@ -82,12 +82,15 @@ impl FileSystem {
         set: SetAttributes,
     ) -> SetAttributes {
         let Some(size) = set.size.filter(|_| inode.lane.was_posted_to()) else { return set };
-        let Some(handle) = set.handle else { return set };
-        if set != (SetAttributes { size: set.size, handle: set.handle, ..Default::default() }) {
+        let by = set.handle.map(|handle| (thread, handle));
+        let is_alone =
+            set == SetAttributes { size: set.size, handle: set.handle, ..Default::default() };
+        let (Some(by), true) = (by, is_alone) else {
+            inode.lane.size_is_set();
             return set;
-        }
+        };
         let now = self.shard.size(inode.node().file()).unwrap_or(0);
-        match inode.lane.size_after_failure((thread, handle), size, now) {
+        match inode.lane.size_after_failure(by, size, now) {
             Some(size) if size == now => SetAttributes::default(),
             Some(size) => SetAttributes { size: Some(size), ..set },
             None => set,
