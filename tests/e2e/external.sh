@@ -38,6 +38,23 @@ kill_while_seen() {
     "$WEIR" recover "$SRC" >"$WORK/recovered"
 }
 
+# count_and_kill TIMES FILE: a member counts in FILE, and the daemon is killed: what was seen of the count is kept.
+count_and_kill() {
+    local seen_all=0 kept
+    for _ in $(seq "$1"); do
+        rm -f "$WORK/seen"
+        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
+        observe python3 "$LEAVING" count "$MNT/$2" &
+        kill_while_seen
+        kept=$(cat "$SRC/$2")
+        kept=$((10#${kept:-0}))
+        [ "$kept" -ge "$seen" ] || fail "$seen was seen, and $kept was kept"
+        seen_all=$((seen_all + seen))
+        rm -f "$SRC/$2"
+    done
+    counts "$1 kills, $seen_all numbers seen"
+}
+
 # watch LOAD COMMAND...: mounts, and starts an observer of the load, which COMMAND runs; returns some time after the observer saw something.
 watch() {
     local load=$1
@@ -757,38 +774,13 @@ lane-order)
     [ "$posted_all" -gt 0 ] || fail "nothing was posted"
     counts "$steps_all steps recovered, $posted_all writes by the lane"
     ;;
-counter)
-    seen_all=0
-    for _ in {1..12}; do
-        rm -f "$WORK/seen"
-        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-        observe python3 "$LEAVING" count "$MNT/count" &
-        kill_while_seen
-        kept=$((10#$(cat "$SRC/count")))
-        [ "$kept" -ge "$seen" ] || fail "$seen was seen, and $kept was kept"
-        seen_all=$((seen_all + seen))
-        rm -f "$SRC/count"
-    done
-    counts "12 kills, $seen_all numbers seen"
-    ;;
+counter) count_and_kill 12 count ;;
 below)
     # A file of another file system below SOURCE, which the log does not serve.
     mkdir "$SRC/below"
     mount -t tmpfs -o size=16M none "$SRC/below"
-    seen_all=0
-    for _ in {1..6}; do
-        rm -f "$WORK/seen"
-        mount_weir_foreground "$SRC" "$MNT" "${COMMIT[@]}"
-        observe python3 "$LEAVING" count "$MNT/below/count" &
-        kill_while_seen
-        kept=$(cat "$SRC/below/count")
-        kept=$((10#${kept:-0}))
-        [ "$kept" -ge "$seen" ] || fail "$seen was seen, and $kept was kept"
-        seen_all=$((seen_all + seen))
-        rm -f "$SRC/below/count"
-    done
+    count_and_kill 6 below/count
     umount_soon "$SRC/below"
-    counts "6 kills, $seen_all numbers seen"
     ;;
 counter-cut)
     need_command mkfs.ext4

@@ -11,7 +11,7 @@ need_command mkfs.ext4
 
 loop_filesystem "$WORK/home.image" 48M "$SRC" mkfs.ext4 -q -m 0
 cat >"$WORK/fill.py" <<'PYTHON'
-"""fill.py DIRECTORY append|at BYTES: fills the disk by a file, with writes of so many bytes; prints how much was written."""
+"""fill.py DIRECTORY append|at BYTES: writes a file until the disk is full, BYTES bytes at a time, by appends or at offsets. Prints the file's size at the end."""
 import ctypes
 import os
 import sys

@@ -800,7 +800,7 @@ fn what_is_asked_for_in_order_is_asked_for_ahead() {
     assert_eq!(asked.lock().unwrap().len(), 0, "a listing of large objects asks for none");
     let found: Vec<usize> = (0..7).map(|number| new(number).1).collect();
     assert_eq!(found, [1, 2, 0, 4, 0, 0, 0]);
-    // One that fails does not matter to others; whoever wants it hears why.
+    // If one request fails, the other lookups succeed; the lookup of its own name tells the error.
     *refused.lock().unwrap() = Some("pre/09".to_owned());
     assert!(matches!(new(7), (Ok(5000), 8)));
     assert!(matches!(new(9), (Err(_), 1..)));
