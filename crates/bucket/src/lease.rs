@@ -231,7 +231,7 @@ impl Renewal {
     pub fn start(mut lease: Lease, store: Arc<Metered>, valid: Duration) -> Renewal {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, metered) = (stop.clone(), store.clone());
-        metered.valid_until(lease.since + valid);
+        metered.fence().valid_until(lease.since + valid);
         let thread = std::thread::spawn(move || {
             let mut next = lease.since + valid / 3;
             let mut is_said = false;
@@ -240,7 +240,7 @@ impl Renewal {
                 if Instant::now() >= next {
                     match lease.renew(metered.unfenced()) {
                         Ok(()) => {
-                            metered.valid_until(lease.since + valid);
+                            metered.fence().valid_until(lease.since + valid);
                             if std::mem::take(&mut is_said) {
                                 eprintln!(
                                     "weir-bucket: the lease is renewed, nobody else took it: it goes on"
@@ -249,7 +249,7 @@ impl Renewal {
                             next = lease.since + valid / 3;
                         }
                         Err(StoreError::Fenced) => {
-                            metered.fence();
+                            metered.fence().lose();
                             eprintln!(
                                 "weir-bucket: another writer took the prefix over: nothing is changed any more, and all \
                                  changes fail with EIO. End the other, unmount, and mount again"
@@ -327,7 +327,7 @@ mod tests {
     fn a_renewal_that_waits_fences() {
         let memory = Arc::new(Memory::new(1));
         let store: Arc<dyn Store> = memory.clone();
-        let metered = Arc::new(Metered::new(store.clone(), None));
+        let metered = Arc::new(Metered::new(store.clone(), None, Arc::default()));
         let lease = Lease::take(&*store, "", "one", SHORT).unwrap();
         memory.fail(move |_, _| Some(crate::store::Failure::Late(3 * SHORT)));
         let renewal = Renewal::start(lease, metered.clone(), SHORT);
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_renewed_is_not_taken() {
         let store: Arc<dyn Store> = Arc::new(Memory::new(1));
-        let metered = Arc::new(Metered::new(store.clone(), None));
+        let metered = Arc::new(Metered::new(store.clone(), None, Arc::default()));
         let lease = Lease::take(&*store, "", "one", SHORT).unwrap();
         let renewal = Renewal::start(lease, metered, SHORT);
         let taken = Lease::take(&*store, "", "two", SHORT);

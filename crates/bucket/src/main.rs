@@ -17,7 +17,7 @@ use weir_bucket::metadata::Defaults;
 use weir_bucket::owner::owner;
 use weir_bucket::plan::Limits;
 use weir_bucket::serve;
-use weir_bucket::store::{Connection, Metered, S3, Store};
+use weir_bucket::store::{Connection, Fence, Metered, S3, Store};
 
 /// A bucket as a file system: what `weir mount s3://…` puts Weir in front of.
 #[derive(Parser)]
@@ -106,14 +106,15 @@ struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    fn connect(&self, address: &Address) -> std::io::Result<S3> {
-        S3::connect(&Connection {
+    fn connect(&self, address: &Address, fence: Arc<Fence>) -> std::io::Result<S3> {
+        let connection = Connection {
             bucket: address.bucket.clone(),
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
             profile: self.profile.clone(),
             path_style: self.path_style || self.endpoint.is_some(),
-        })
+        };
+        S3::connect(&connection, fence)
     }
 }
 
@@ -147,10 +148,11 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
         .into());
     }
     belongs_to(&mount.state, &mount.address)?;
-    let store = mount.connection.connect(&mount.address)?;
+    let fence = Arc::<Fence>::default();
+    let store = mount.connection.connect(&mount.address, fence.clone())?;
     let cache = open_cache(mount, store.identity())?;
     let store: Arc<dyn Store> = Arc::new(store);
-    let metered = Arc::new(Metered::new(store.clone(), mount.requests_per_second));
+    let metered = Arc::new(Metered::new(store.clone(), mount.requests_per_second, fence));
     let prefix = &mount.address.prefix;
     // The first request tells whether the bucket is there at all.
     store.list(prefix, true, None)?;
@@ -294,7 +296,7 @@ fn check_bucket(
     address: &Address,
     connection: &ConnectionOptions,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let store = connection.connect(address)?;
+    let store = connection.connect(address, Arc::default())?;
     let mut status = ExitCode::SUCCESS;
     for finding in check(&store, &address.prefix) {
         match finding.fault {

@@ -16,6 +16,11 @@ pub const DIRECTORY_TYPE: &str = "application/x-directory";
 /// whose answer was lost, from somebody else's.
 pub const WRITE_ID: &str = "weir-write";
 
+/// The identity of the write that made an object, if the object has one.
+pub fn identity(properties: &Properties) -> Option<&str> {
+    properties.user.get(WRITE_ID).map(String::as_str)
+}
+
 /// What an object has beside its bytes. Headers that nobody changes here are kept when it is written anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Properties {

@@ -44,6 +44,9 @@ pub struct Pending {
     pub based: bool,
     /// What the spool has durably; without it the content is the object's, or none.
     pub content: Option<Content>,
+    /// The identity of the write that made the object with that ETag, if it is known and has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<String>,
     /// If the object was written by the write of this identity, another file has replaced this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_by: Option<String>,
@@ -52,12 +55,20 @@ pub struct Pending {
 /// Content in the spool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
+    /// How many of the node's changes it has: an object that has as many has it, too.
+    #[serde(default = "any_version")]
+    pub version: u64,
     /// The file's size, bytes.
     pub size: u64,
     /// How many bytes of the object still count.
     pub base: u64,
     /// Ranges that the spool has.
     pub dirty: Vec<(u64, u64)>,
+}
+
+/// What is read of a file in which contents had no versions yet: more than any object has.
+fn any_version() -> u64 {
+    u64::MAX
 }
 
 /// A line's parts.
@@ -75,6 +86,12 @@ pub enum Change {
         from: String,
         /// To this one.
         to: String,
+        /// The ETag of the object to be moved, if it is a single one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        etag: Option<String>,
+        /// The ETag of the object that it is to replace.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaced: Option<String>,
     },
     /// The objects of a move are copied: the copies' ETags, of the nodes that are pending. The old objects are about to
     /// be removed.
@@ -88,6 +105,8 @@ pub enum Change {
     Moved(u64),
     /// The object with this key below the prefix was moved, and is to be removed yet.
     Leftover(String),
+    /// The same, if it still has this ETag.
+    LeftoverOf(String, String),
     /// It is removed.
     LeftoverEnded(String),
     /// A multipart upload of this key below the prefix is about to be begun. Without an answer its identity is not known.

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
+
 use super::counts::{Counts, say};
 use super::directory::{Directory, OWN_BYTES, disk_bytes};
 use super::index::Index;
@@ -22,7 +24,7 @@ const REST: Duration = Duration::from_secs(10);
 pub enum Order {
     /// Keep a unit of the object with that ETag.
     #[allow(missing_docs)] // The names say it.
-    Keep { key: Arc<str>, etag: Arc<str>, unit: u64, bytes: Arc<[u8]> },
+    Keep { key: Arc<str>, etag: Arc<str>, unit: u64, bytes: Bytes },
     /// A unit was used.
     Used(Name),
     /// A unit is damaged.

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub use counts::CacheCounts;
@@ -114,7 +115,7 @@ impl Cache {
     }
 
     /// The `length` bytes of a unit of the object with that ETag, if they are here.
-    pub fn find(&self, key: &str, etag: &str, unit: u64, length: usize) -> Option<Arc<[u8]>> {
+    pub fn find(&self, key: &str, etag: &str, unit: u64, length: usize) -> Option<Bytes> {
         if !tells_content(etag) {
             return None;
         }
@@ -126,7 +127,7 @@ impl Cache {
                 Ok(bytes) => {
                     self.counts.hits.fetch_add(1, Relaxed);
                     self.order(Order::Used(name));
-                    return Some(bytes.into());
+                    return Some(Bytes::copy_from_slice(bytes));
                 }
                 Err(Fault::OtherEtag) => None,
                 Err(Fault::Damaged) => {
@@ -152,7 +153,7 @@ impl Cache {
     }
 
     /// Has a unit kept that was fetched from the object with that ETag. Returns at once.
-    pub fn keep(&self, key: &Arc<str>, etag: &Arc<str>, unit: u64, bytes: &Arc<[u8]>) {
+    pub fn keep(&self, key: &Arc<str>, etag: &Arc<str>, unit: u64, bytes: &Bytes) {
         if !tells_content(etag) {
             return;
         }

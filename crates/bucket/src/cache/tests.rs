@@ -20,7 +20,7 @@ fn open_prefix(directory: &Path, prefix: &str, units_bytes: u64) -> Result<Cache
     Cache::open(&place, OWN_BYTES + units_bytes)
 }
 
-fn bytes_of(seed: u8, length: usize) -> Arc<[u8]> {
+fn bytes_of(seed: u8, length: usize) -> Bytes {
     (0..length).map(|at| seed ^ (at as u8).wrapping_mul(31)).collect()
 }
 
@@ -50,7 +50,7 @@ struct Kept {
     key: &'static str,
     unit: u64,
     etag: &'static str,
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
     /// What is counted for it.
     counted: u64,
     /// The length of its file.
@@ -73,7 +73,7 @@ impl Model {
         self.kept.iter().map(|kept| kept.counted).sum()
     }
 
-    fn keep(&mut self, key: &'static str, unit: u64, etag: &'static str, bytes: Arc<[u8]>) {
+    fn keep(&mut self, key: &'static str, unit: u64, etag: &'static str, bytes: Bytes) {
         if let Some(at) = self.at(key, unit) {
             self.kept.remove(at);
         }
@@ -90,7 +90,7 @@ impl Model {
         }
     }
 
-    fn find(&mut self, key: &str, unit: u64, etag: &str) -> Option<Arc<[u8]>> {
+    fn find(&mut self, key: &str, unit: u64, etag: &str) -> Option<Bytes> {
         let at = self.at(key, unit)?;
         if self.kept[at].damaged {
             self.kept.remove(at);
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-fn keep_one(cache: &Cache) -> Arc<[u8]> {
+fn keep_one(cache: &Cache) -> Bytes {
     let bytes = bytes_of(7, 5000);
     cache.keep(&"pre/a".into(), &"\"1\"".into(), 3, &bytes);
     cache.settle();

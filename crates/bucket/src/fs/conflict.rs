@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
-use super::doubt::{Makes, identity, written_version};
+use super::doubt::{Makes, written_version};
 use super::tree::{Node, Remote};
 use super::upload::Job;
 use super::{Error, FileSystem, Result, say};
-use crate::metadata::Kind;
+use crate::key::name_of;
+use crate::metadata::{Kind, identity};
 use crate::store::{Condition, Head};
 
 impl FileSystem {
@@ -21,6 +22,10 @@ impl FileSystem {
                 return Err(error);
             }
         };
+        if job.kind == Kind::Directory {
+            self.marker_changed(job, head)?;
+            return Ok(false);
+        }
         let Some(head) = head else {
             self.removed_by_others(job)?;
             return Ok(false);
@@ -35,15 +40,20 @@ impl FileSystem {
             self.fail_upload(job);
             return Ok(false);
         }
-        if written_version(&head, &self.owner, job.id).is_some() {
-            // An earlier upload of the same node, whose answer a crash took.
+        let is_own = {
+            let mut tree = self.tree();
+            let known = self.node(&mut tree, job.id)?.remote.as_ref().and_then(Remote::written);
+            written_version(&head, &self.owner, job.id, known).is_some()
+        };
+        if is_own {
+            // An earlier upload of the same node, whose answer was lost.
             self.fail_upload(job);
             let mut tree = self.tree();
             let node = self.node(&mut tree, job.id)?;
             node.remote = Some(Remote::of(head));
             return Ok(false);
         }
-        if job.is_attributes_only() && job.kind == Kind::File {
+        if job.is_attributes_only() && job.kind != Kind::Directory {
             // Only attributes were set here: theirs counts.
             self.end_as_theirs(job, head)?;
             return Ok(true);
@@ -53,6 +63,22 @@ impl FileSystem {
             self.fail_upload(job);
         }
         result.map(|()| true)
+    }
+
+    /// A directory's marker, which had bytes of another program, is another object now, or gone: the attributes go there.
+    fn marker_changed(&self, job: &Job, head: Option<Head>) -> Result<()> {
+        self.fail_upload(job);
+        let mut tree = self.tree();
+        if let Some(content) = tree.child(job.id, &name_of("", true))
+            && tree.get(content).is_some_and(|node| node.segment.is_empty() && !node.is_dirty())
+        {
+            // The next listing brings it.
+            tree.detach(content);
+        }
+        let node = self.node(&mut tree, job.id)?;
+        node.entries.listed = None;
+        node.remote = head.map(Remote::of);
+        Ok(())
     }
 
     /// The object is gone: ours is made anew, with zeros where only the object had the bytes.
@@ -90,6 +116,9 @@ impl FileSystem {
         if !node.content.changed {
             node.content.reset(size);
         }
+        // It may be another link now, or none.
+        node.target = None;
+        node.known = node.attributes.kind == Kind::File;
         self.conflicts.fetch_add(1, Relaxed);
         say(&format!("{} was changed by somebody else: attributes set here are given up", job.key));
         Ok(())

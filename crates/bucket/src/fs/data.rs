@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
+use super::fetch::joined;
 use super::tree::{Node, Tree};
 use super::{Error, FileSystem, ROOT, Result, Stat, now, say};
 use crate::metadata::{Kind, Time};
@@ -94,7 +97,7 @@ impl FileSystem {
     }
 
     /// Reads up to `size` bytes.
-    pub fn read(&self, id: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+    pub fn read(&self, id: u64, offset: u64, size: u32) -> Result<Bytes> {
         for _ in 0..8 {
             let mut tree = self.tree();
             let key = self.key(&tree, id);
@@ -102,35 +105,30 @@ impl FileSystem {
             let content = &node.content;
             let end = content.size.min(offset + u64::from(size));
             if offset >= end {
-                return Ok(Vec::new());
+                return Ok(Bytes::new());
             }
             let parts = pieces(offset..end, content.base, &content.in_spool());
             let spool = content.spool.clone();
             let remote = node.remote.clone();
             drop(tree);
-            let mut bytes = vec![0; (end - offset) as usize];
-            let mut changed = None;
-            for (range, source) in parts {
-                let into =
-                    &mut bytes[(range.start - offset) as usize..(range.end - offset) as usize];
-                match (source, &spool, &remote) {
-                    (Source::Spool, Some(spool), _) => read_spool(spool, into, range.start)?,
-                    (Source::Base, _, Some(remote)) => {
-                        match self.fetched.read(&self.store, id, &key, remote, range.start, into) {
-                            Ok(()) => {}
-                            Err(error @ (StoreError::Changed(_) | StoreError::NotFound(_))) => {
-                                changed = Some((remote.etag.clone(), error));
-                                break;
-                            }
-                            Err(error) => return Err(error.into()),
-                        }
-                    }
-                    _ => {}
+            let read = parts.into_iter().map(|(range, source)| match (source, &spool, &remote) {
+                (Source::Spool, Some(spool), _) => {
+                    let mut bytes = vec![0; (range.end - range.start) as usize];
+                    read_spool(spool, &mut bytes, range.start)?;
+                    Ok(bytes.into())
                 }
-            }
-            match changed {
-                None => return Ok(bytes),
-                Some((etag, error)) => self.object_changed(id, &key, &etag, error)?,
+                (Source::Base, _, Some(remote)) => {
+                    Ok(self.fetched.read(&self.store, id, &key, remote, range)?)
+                }
+                _ => Ok(vec![0; (range.end - range.start) as usize].into()),
+            });
+            match (read.collect::<Result<Vec<Bytes>>>(), remote) {
+                (Ok(pieces), _) => return Ok(joined(pieces)),
+                (
+                    Err(Error::Store(error @ (StoreError::Changed(_) | StoreError::NotFound(_)))),
+                    Some(remote),
+                ) => self.object_changed(id, &key, &remote.etag, error)?,
+                (Err(error), _) => return Err(error),
             }
         }
         Err(Error::Stale)
@@ -249,34 +247,41 @@ impl FileSystem {
 
     /// Makes what the spool has of a file durable here, and notes it in the state file.
     pub(super) fn keep_content(&self, id: u64) -> Result<()> {
-        let mut tree = self.tree();
-        let node = self.node(&mut tree, id)?;
-        if !node.content.changed {
-            return Ok(());
+        loop {
+            let mut tree = self.tree();
+            let node = self.node(&mut tree, id)?;
+            if node.removed || !node.content.changed {
+                return Ok(());
+            }
+            let mut dirty = node.content.dirty.clone();
+            dirty.extend(&node.content.uploading);
+            dirty.extend(&node.content.streamed);
+            let kept = crate::state_file::Content {
+                version: node.version,
+                size: node.content.size,
+                base: node.content.base,
+                dirty: dirty.iter().map(|range| (range.start, range.end)).collect(),
+            };
+            let (spool, sequence) = (node.content.spool.clone(), node.sequence);
+            drop(tree);
+            if let Some(spool) = spool {
+                spool.sync_data()?;
+                crate::state_file::sync_directory(&self.settings.state.join("spool"))?;
+            }
+            let mut tree = self.tree();
+            let node = self.node(&mut tree, id)?;
+            if node.removed || !node.content.changed {
+                return Ok(());
+            }
+            if node.sequence != sequence {
+                // The bucket has more of it by now.
+                continue;
+            }
+            node.kept = Some(Box::new(kept));
+            let position = self.record(&mut tree, id)?;
+            drop(tree);
+            return Ok(self.state.durable(position)?);
         }
-        let mut dirty = node.content.dirty.clone();
-        dirty.extend(&node.content.uploading);
-        dirty.extend(&node.content.streamed);
-        let kept = crate::state_file::Content {
-            size: node.content.size,
-            base: node.content.base,
-            dirty: dirty.iter().map(|range| (range.start, range.end)).collect(),
-        };
-        let spool = node.content.spool.clone();
-        drop(tree);
-        if let Some(spool) = spool {
-            spool.sync_data()?;
-            crate::state_file::sync_directory(&self.settings.state.join("spool"))?;
-        }
-        let mut tree = self.tree();
-        let node = self.node(&mut tree, id)?;
-        if node.removed || !node.content.changed {
-            return Ok(());
-        }
-        node.kept = Some(Box::new(kept));
-        let position = self.record(&mut tree, id)?;
-        drop(tree);
-        Ok(self.state.durable(position)?)
     }
 }
 

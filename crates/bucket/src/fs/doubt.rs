@@ -9,7 +9,7 @@
 
 use super::tree::{Asked, Doubt, Node, Remote, Tree};
 use super::{Error, FileSystem, Result};
-use crate::metadata::{Properties, WRITE_ID};
+use crate::metadata::{Properties, WRITE_ID, identity};
 use crate::store::{Head, StoreError};
 
 /// What a request makes of the object under a key.
@@ -21,16 +21,18 @@ pub(super) enum Makes<'a> {
     Nothing,
 }
 
-/// The identity of the write that made an object, if the object has one.
-pub(super) fn identity(properties: &Properties) -> Option<&str> {
-    properties.user.get(WRITE_ID).map(String::as_str)
-}
-
-/// Whether an object was written by a node of this state directory: the changes that it has.
-pub(super) fn written_version(head: &Head, owner: &str, id: u64) -> Option<u64> {
-    let write = identity(&head.properties)?;
-    let version = write.strip_prefix(&format!("{owner}-{id}-"))?;
-    version.parse().ok()
+/// Whether an object was written by a node of this state directory, and has more of its changes than the object that was made by the write
+/// `known`: the changes that it has. As many are no sign: some programs keep the identity when they write other content (s3fs does).
+pub(super) fn written_version(
+    head: &Head,
+    owner: &str,
+    id: u64,
+    known: Option<&str>,
+) -> Option<u64> {
+    let own = format!("{owner}-{id}-");
+    let version = |identity: &str| identity.strip_prefix(&own)?.parse::<u64>().ok();
+    let written = version(identity(&head.properties)?)?;
+    known.and_then(version).is_none_or(|known| written > known).then_some(written)
 }
 
 impl FileSystem {
@@ -117,8 +119,11 @@ impl FileSystem {
                 node.go_away(unused.take());
                 Some(self.take_replacement(&mut tree, id, head)?)
             }
-            (_, Some(head)) if written_version(&head, &self.owner, id).is_some() => {
-                node.remote = Some(Remote::of(head));
+            (_, Some(head)) => {
+                let known = node.remote.as_ref().and_then(Remote::written);
+                if written_version(&head, &self.owner, id, known).is_some() {
+                    node.remote = Some(Remote::of(head));
+                }
                 None
             }
             _ => None,

@@ -11,6 +11,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use bytes::{Bytes, BytesMut};
+
 use super::tree::Remote;
 use crate::cache::Cache;
 use crate::store::{Metered, Result, Store};
@@ -31,7 +33,7 @@ enum Unit {
     /// Somebody fetches it.
     Fetching,
     /// The bytes of the object with that ETag, and when they were used last.
-    Ready(Arc<str>, Arc<[u8]>, u64),
+    Ready(Arc<str>, Bytes, u64),
 }
 
 /// What is known of the reads of one file.
@@ -123,27 +125,26 @@ impl Fetched {
         self.cache.as_deref()
     }
 
-    /// Reads bytes of an object.
+    /// Reads bytes of an object, all of which it has.
     pub fn read(
         &self,
         store: &Arc<Metered>,
         id: u64,
         key: &str,
         remote: &Remote,
-        at: u64,
-        into: &mut [u8],
-    ) -> Result<()> {
+        range: Range<u64>,
+    ) -> Result<Bytes> {
         let object =
             Object { id, key: key.into(), etag: remote.etag.as_str().into(), size: remote.size };
-        let end = at + into.len() as u64;
+        let Range { start: at, end } = range;
         let window = self.follow(store, &object, at, end);
         let fetch_end = end.max(at + window).min(object.size);
         loop {
             let inner = self.lock();
             match missing(&inner, &object, at / UNIT..end.div_ceil(UNIT)) {
                 Missing::Nothing => {
-                    copy_out(inner, &object, at, into);
-                    return Ok(());
+                    let pieces = pieces(inner, &object, at..end);
+                    return Ok(joined(pieces));
                 }
                 Missing::OnItsWay => {
                     drop(self.shared.came.wait(inner).unwrap_or_else(PoisonError::into_inner));
@@ -155,7 +156,7 @@ impl Fetched {
                     if fetched.is_err()
                         && !matches!(missing(&self.lock(), &object, units), Missing::Nothing)
                     {
-                        return fetched;
+                        fetched?;
                     }
                 }
             }
@@ -213,7 +214,7 @@ impl Fetched {
                 of: self,
                 object,
                 next: units.start,
-                bytes: Vec::new(),
+                bytes: BytesMut::new(),
                 whole: Vec::new(),
                 came: 0,
                 absent: &absent[run.clone()],
@@ -248,7 +249,7 @@ impl Fetched {
     }
 
     /// Units are there now.
-    fn came(&self, object: &Object, units: &[(u64, Arc<[u8]>)]) {
+    fn came(&self, object: &Object, units: &[(u64, Bytes)]) {
         let mut inner = self.lock();
         inner.clock += 1;
         let clock = inner.clock;
@@ -284,9 +285,9 @@ struct Arriving<'a> {
     object: &'a Object,
     /// The unit that the next bytes belong to, and what of it has come.
     next: u64,
-    bytes: Vec<u8>,
+    bytes: BytesMut,
     /// Units that nobody was told of yet.
-    whole: Vec<(u64, Arc<[u8]>)>,
+    whole: Vec<(u64, Bytes)>,
     /// The units that are wanted, in order, and how many of them are whole.
     absent: &'a [u64],
     came: usize,
@@ -297,6 +298,9 @@ impl Arriving<'_> {
         while !bytes.is_empty() {
             let range = self.object.range(self.next..self.next + 1);
             let lacks = (range.end - range.start) as usize - self.bytes.len();
+            if self.bytes.is_empty() {
+                self.bytes.reserve(lacks);
+            }
             let (now, rest) = bytes.split_at(lacks.min(bytes.len()));
             self.bytes.extend_from_slice(now);
             bytes = rest;
@@ -308,7 +312,7 @@ impl Arriving<'_> {
 
     fn end_unit(&mut self) {
         if self.absent.get(self.came) == Some(&self.next) {
-            self.whole.push((self.next, Arc::from(self.bytes.as_slice())));
+            self.whole.push((self.next, self.bytes.split().freeze()));
             self.came += 1;
         }
         self.bytes.clear();
@@ -370,18 +374,26 @@ fn missing(inner: &Inner, object: &Object, units: Range<u64>) -> Missing {
     if on_its_way { Missing::OnItsWay } else { Missing::Nothing }
 }
 
-fn copy_out(mut inner: MutexGuard<'_, Inner>, object: &Object, at: u64, into: &mut [u8]) {
+/// The bytes of a range, unit by unit, all of which are there. Releases the lock.
+fn pieces(mut inner: MutexGuard<'_, Inner>, object: &Object, range: Range<u64>) -> Vec<Bytes> {
     inner.clock += 1;
     let clock = inner.clock;
-    let end = at + into.len() as u64;
-    for unit in at / UNIT..end.div_ceil(UNIT) {
+    let piece = |unit: u64| {
         let Some(Unit::Ready(_, bytes, used)) = inner.units.get_mut(&(object.id, unit)) else {
             unreachable!("the unit was there under this lock");
         };
         *used = clock;
-        let (from, upto) = (at.max(unit * UNIT), end.min((unit + 1) * UNIT));
-        let source = &bytes[(from - unit * UNIT) as usize..(upto - unit * UNIT) as usize];
-        into[(from - at) as usize..(upto - at) as usize].copy_from_slice(source);
+        let (from, upto) = (range.start.max(unit * UNIT), range.end.min((unit + 1) * UNIT));
+        bytes.slice((from - unit * UNIT) as usize..(upto - unit * UNIT) as usize)
+    };
+    (range.start / UNIT..range.end.div_ceil(UNIT)).map(piece).collect()
+}
+
+/// Pieces as one; a single one is not copied.
+pub(super) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    match pieces.len() {
+        1 => pieces.remove(0),
+        _ => pieces.concat().into(),
     }
 }
 
@@ -461,14 +473,13 @@ mod tests {
         let etag = store.put("key", content.clone(), &Properties::default(), &none).unwrap();
         let size = content.len() as u64;
         let remote = Remote { etag, size, properties: None, checked: Instant::now() };
-        let metered = Arc::new(Metered::new(store.clone(), None));
+        let metered = Arc::new(Metered::new(store.clone(), None, Arc::default()));
         let mut failures = [Some(Failure::After), Some(Failure::Before)].into_iter();
         store.fail(move |_, _| failures.next().flatten());
         let fetched = Fetched::new(None);
         let read = |at: u64, len: usize| {
-            let mut bytes = vec![0; len];
-            let read = fetched.read(&metered, 7, "key", &remote, at, &mut bytes);
-            read.map(|()| assert_eq!(bytes, content[at as usize..at as usize + len]))
+            let read = fetched.read(&metered, 7, "key", &remote, at..at + len as u64);
+            read.map(|bytes| assert_eq!(bytes, content[at as usize..at as usize + len]))
         };
         // Of the first answer two units came, of the second nothing, and of the third the rest.
         read(0, 4096).unwrap();

@@ -107,7 +107,7 @@ impl FileSystem {
         for segment in directories.iter().filter(|segment| !is_hidden(segment)) {
             let below = format!("{}{segment}/", &key[self.settings.prefix.len()..]);
             let first = tree.leftovers.range(below.clone()..).next();
-            if first.is_some_and(|key| key.starts_with(&below))
+            if first.is_some_and(|(key, _)| key.starts_with(&below))
                 && tree.child(directory, &key::name_of(segment, false)).is_none()
             {
                 // What was moved away from here is removed yet.
@@ -122,9 +122,10 @@ impl FileSystem {
         let mut marker = None;
         for object in &page.objects {
             let Some(segment) = object.key.strip_prefix(key) else { continue };
-            if is_hidden(segment)
-                || tree.leftovers.contains(&object.key[self.settings.prefix.len()..])
-            {
+            let left = tree.leftovers.get(&object.key[self.settings.prefix.len()..]);
+            let is_left =
+                left.is_some_and(|of| of.as_ref().is_none_or(|etag| *etag == object.etag));
+            if is_hidden(segment) || is_left {
                 continue;
             }
             let remote = Remote {
@@ -264,6 +265,7 @@ impl FileSystem {
             {
                 return Ok(());
             }
+            let sequence = node.sequence;
             let key = self.key(&tree, id);
             drop(tree);
             let head = self.store().head(&key);
@@ -271,6 +273,10 @@ impl FileSystem {
             let moved = self.node(&mut tree, id).is_ok() && self.key(&tree, id) != key;
             let node = self.node(&mut tree, id)?;
             if moved || node.known || node.busy || node.attributes_dirty {
+                continue;
+            }
+            if node.sequence != sequence {
+                // The answer may be about the object before it was changed here.
                 continue;
             }
             match head {
@@ -440,6 +446,15 @@ impl FileSystem {
     /// A symbolic link's target.
     pub fn target(&self, id: u64) -> Result<String> {
         self.ensure_known(id)?;
+        let tree = self.tree();
+        let node = tree.get(id).ok_or(Error::NotFound)?;
+        let is_unread = node.attributes.kind == Kind::Symlink && node.target.is_none();
+        let key = self.key(&tree, id);
+        drop(tree);
+        if is_unread {
+            // Somebody else reads it just now, or it was known before a crash.
+            self.ensure_target(id, &key)?;
+        }
         let tree = self.tree();
         let node = tree.get(id).ok_or(Error::NotFound)?;
         node.target.clone().ok_or(Error::Invalid)

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 
 use super::doubt::Makes;
-use super::tree::{Asked, Away, Doubt, Move, Node, Remote, Tree};
+use super::tree::{Asked, Away, Doubt, Move, Node, Remote, Tree, leftover};
 use super::{Error, FileSystem, Result, in_parallel, now, say};
 use crate::state_file::{Change, Position};
 use crate::store::{Listed, StoreError, list_all};
@@ -128,10 +128,10 @@ impl FileSystem {
         to: Place,
     ) -> Result<()> {
         let remote = tree.nodes[&id].remote.clone();
-        let had_replaced = tree.nodes[&id].replaces.is_some();
+        let replaced_there = tree.nodes[&id].replaces.clone();
         let from_key = tree.key(id);
         let to_key = format!("{}{}", tree.key(to.0), to.1);
-        if tree.leftovers.contains(&to_key) {
+        if tree.leftovers.contains_key(&to_key) {
             // It was moved away since the call began.
             return Err(Error::Stale);
         }
@@ -142,29 +142,29 @@ impl FileSystem {
             own.or_else(|| node.replaces.clone())
         });
         drop(tree);
-        if remote.is_some() || had_replaced {
-            self.keep_directory(from.0)?;
+        if remote.is_some() || replaced_there.is_some() {
+            self.keep_directory(from.0, id)?;
         }
         match remote {
             None => {
-                let replaced_there = had_replaced.then_some(from_key);
+                let replaced_there = replaced_there.map(|etag| (from_key, etag));
                 self.rename_new(id, target, to, replaced_there, replaced)
             }
             Some(remote) => {
                 let keys = (from_key, to_key);
-                self.rename_object(id, &remote, target, replaced.is_some(), keys, to)
+                self.rename_object(id, &remote, target, replaced, keys, to)
             }
         }
     }
 
-    /// Moves a file that the bucket does not have. `replaced_there`: the key of an object that it was to replace and `replaced`
-    /// the ETag of the one that it is to replace now.
+    /// Moves a file that the bucket does not have. `replaced_there`: the key and the ETag of an object that it was to replace and
+    /// `replaced` the ETag of the one that it is to replace now.
     fn rename_new(
         &self,
         id: u64,
         target: Option<u64>,
         to: Place,
-        replaced_there: Option<String>,
+        replaced_there: Option<(String, String)>,
         replaced: Option<String>,
     ) -> Result<()> {
         if target.is_some() {
@@ -174,7 +174,7 @@ impl FileSystem {
         let away = target.map_or(Ok(None), |target| self.copy_away(target))?;
         // What it was to replace there is removed, as it is here.
         let removed = match &replaced_there {
-            Some(key) => self.remove_certainly(&self.whole(key)),
+            Some((key, _)) => self.remove_certainly(&self.whole(key)),
             None => Ok(()),
         };
         let mut tree = self.tree();
@@ -185,16 +185,20 @@ impl FileSystem {
         Ok(self.state.durable(position)?)
     }
 
-    /// Moves a file's object, and the file. `replaces`: there is an object at the new key.
+    /// Moves a file's object, and the file. `replaced`: the ETag of the object at the new key, if there is one.
     fn rename_object(
         &self,
         id: u64,
         remote: &Remote,
         target: Option<u64>,
-        replaces: bool,
+        replaced: Option<String>,
         (from_key, to_key): (String, String),
         to: Place,
     ) -> Result<()> {
+        if target.is_some() {
+            // As for a new file. What the object has already may be little, or nothing.
+            self.keep_content(id)?;
+        }
         let (from_whole, to_whole) = (self.whole(&from_key), self.whole(&to_key));
         let known = match &remote.properties {
             Some(properties) => (**properties).clone(),
@@ -202,7 +206,13 @@ impl FileSystem {
         };
         let (properties, written, is_new) = self.identified(&known);
         let away = target.map_or(Ok(None), |target| self.copy_away(target))?;
-        let number = self.begin_move(&from_key, &to_key)?;
+        let number = self.begin_move(Move {
+            from: from_key.clone(),
+            to: to_key.clone(),
+            etag: Some(remote.etag.clone()),
+            replaced: replaced.clone(),
+            copied: None,
+        })?;
         let copied = self.certain(&to_whole, Makes::Object(&written), || {
             let sent = is_new.then_some(&properties);
             self.copy_object(&from_whole, &remote.etag, remote.size, &to_whole, sent)
@@ -211,7 +221,7 @@ impl FileSystem {
             Ok(etag) => etag,
             Err(error) => {
                 // The new key had no object before: what the copy may have made there is removed as a leftover.
-                let target = target.filter(|_| replaces);
+                let target = target.filter(|_| replaced.is_some());
                 let away = self.rename_failed(&error, number, &to_key, target, &written, away)?;
                 self.discard_away(away);
                 if matches!(error, Error::Store(StoreError::Changed(_) | StoreError::NotFound(_))) {
@@ -231,7 +241,7 @@ impl FileSystem {
         }
         let (parent, segment) = (tree.nodes[&id].parent, tree.nodes[&id].segment.clone());
         tree.removed_remotely(parent, &segment, false);
-        let mut batch = self.leave(&mut tree, removed, vec![from_key]);
+        let mut batch = self.leave(&mut tree, removed, vec![(from_key, remote.etag.clone())]);
         batch.extend(self.ended_move(&mut tree, number));
         let position = self.place_file(&mut tree, id, target.zip(Some(away)), to, batch)?;
         tree.changed_remotely(id);
@@ -265,7 +275,7 @@ impl FileSystem {
             }
             None if is_in_doubt => {
                 batch.push(Change::Leftover(to_key.to_owned()));
-                tree.leftovers.insert(to_key.to_owned());
+                tree.leftovers.insert(to_key.to_owned(), None);
             }
             None => {}
         }
@@ -276,13 +286,19 @@ impl FileSystem {
         Ok(unused)
     }
 
-    /// If the objects of keys that were moved could not be removed: notes that they are to be removed yet. The changes are to
+    /// If objects that were moved, with these keys and ETags, could not be removed: notes that they are to be removed yet. The changes are to
     /// be appended under the same lock.
-    fn leave(&self, tree: &mut Tree, removed: Result<()>, keys: Vec<String>) -> Vec<Change> {
+    fn leave(
+        &self,
+        tree: &mut Tree,
+        removed: Result<()>,
+        objects: Vec<(String, String)>,
+    ) -> Vec<Change> {
         let Err(error) = removed else { return Vec::new() };
         say(&format!("after a rename the old objects are removed later: {error}"));
-        tree.leftovers.extend(keys.iter().cloned());
-        keys.into_iter().map(Change::Leftover).collect()
+        let batch = objects.iter().map(|(key, etag)| leftover(key, Some(etag))).collect();
+        tree.leftovers.extend(objects.into_iter().map(|(key, etag)| (key, Some(etag))));
+        batch
     }
 
     /// Moves a file in the tree, and in the state file if it is there; with other changes in the same batch.
@@ -332,14 +348,12 @@ impl FileSystem {
     }
 
     /// Notes durably that objects are about to be moved.
-    fn begin_move(&self, from: &str, to: &str) -> Result<u64> {
+    fn begin_move(&self, begun: Move) -> Result<u64> {
         let mut tree = self.tree();
         let id = tree.next;
         tree.next += 1;
-        let (from, to) = (from.to_owned(), to.to_owned());
-        let change = Change::Move { id, from: from.clone(), to: to.clone() };
-        let position = self.state.append(&[change])?;
-        tree.moves.insert(id, Move { from, to, copied: None });
+        let position = self.state.append(&[begun.noted(id)])?;
+        tree.moves.insert(id, begun);
         drop(tree);
         self.state.durable(position)?;
         Ok(id)
@@ -383,8 +397,14 @@ impl FileSystem {
             let position = self.place_directory(&mut self.tree(), id, target, to, Vec::new())?;
             return Ok(self.state.durable(position)?);
         }
-        self.keep_directory(parent)?;
-        let number = self.begin_move(&from_key, &to_key)?;
+        self.keep_directory(parent, id)?;
+        let number = self.begin_move(Move {
+            from: from_key.clone(),
+            to: to_key.clone(),
+            etag: None,
+            replaced: None,
+            copied: None,
+        })?;
         let has_marker = objects.iter().any(|object| object.key == from_whole);
         let copies =
             self.copy_all(&objects, &from_whole, &self.whole(&to_key)).and_then(|copies| {
@@ -436,8 +456,11 @@ impl FileSystem {
         }
         let segment = tree.nodes[&id].segment.clone();
         tree.removed_remotely(parent, &segment, true);
-        let below = |key: &String| key[self.settings.prefix.len()..].to_owned();
-        let mut batch = self.leave(&mut tree, removed, keys.iter().map(below).collect());
+        let left = |object: &Listed| {
+            let below = object.key[self.settings.prefix.len()..].to_owned();
+            (below, object.etag.clone())
+        };
+        let mut batch = self.leave(&mut tree, removed, objects.iter().map(left).collect());
         batch.extend(self.ended_move(&mut tree, number));
         let position = self.place_directory(&mut tree, id, target, to, batch)?;
         drop(tree);
@@ -500,7 +523,7 @@ impl FileSystem {
         let mut batch: Vec<Change> = self.ended_move(&mut tree, number).into_iter().collect();
         if removed.is_err() {
             batch.extend(made.iter().cloned().map(Change::Leftover));
-            tree.leftovers.extend(made);
+            tree.leftovers.extend(made.into_iter().map(|key| (key, None)));
         }
         let position = match replaced {
             Some(id) => {
@@ -520,6 +543,24 @@ impl FileSystem {
         let results =
             in_parallel(&chunks, self.settings.parallel, |keys| self.store().delete_many(keys));
         Ok(results.into_iter().collect::<crate::store::Result<()>>()?)
+    }
+
+    /// Removes objects below the prefix that have these ETags still, as far as these are known.
+    pub(super) fn remove_left(&self, left: &BTreeMap<String, Option<String>>) -> Result<()> {
+        let left: Vec<_> = left.iter().collect();
+        let keys = in_parallel(&left, self.settings.parallel, |(key, etag)| {
+            let whole = self.whole(key);
+            let Some(etag) = etag else { return Ok(Some(whole)) };
+            let found = self.object(&whole)?.map(|head| head.etag);
+            if found.as_ref().is_some_and(|found| found != etag) {
+                say(&format!(
+                    "{whole} was to be removed after a rename, and is another by now: it stays"
+                ));
+            }
+            Ok((found.as_ref() == Some(etag)).then_some(whole))
+        });
+        let keys = keys.into_iter().collect::<Result<Vec<Option<String>>>>()?;
+        self.remove_all(&keys.into_iter().flatten().collect::<Vec<String>>())
     }
 
     /// Removes what renames left, if the bucket lets it.
@@ -542,11 +583,10 @@ impl FileSystem {
         if leftovers.is_empty() {
             return Ok(());
         }
-        let keys: Vec<String> = leftovers.iter().map(|key| self.whole(key)).collect();
-        self.remove_all(&keys)?;
+        self.remove_left(&leftovers)?;
         let mut tree = self.tree();
-        tree.leftovers.retain(|key| !leftovers.contains(key));
-        let ended: Vec<Change> = leftovers.into_iter().map(Change::LeftoverEnded).collect();
+        tree.leftovers.retain(|key, _| !leftovers.contains_key(key));
+        let ended: Vec<Change> = leftovers.into_keys().map(Change::LeftoverEnded).collect();
         let position = self.state.append_end(&ended)?;
         drop(tree);
         Ok(self.state.durable(position)?)

@@ -175,7 +175,7 @@ impl FileSystem {
         let key = self.key(&tree, id);
         let parent = node.parent;
         drop(tree);
-        self.keep_directory(parent)?;
+        self.keep_directory(parent, id)?;
         let away = self.copy_away(id)?;
         self.forget_content(id)?;
         match self.remove_certainly(&key) {
@@ -242,16 +242,21 @@ impl FileSystem {
         }
     }
 
-    /// Before a directory loses its last object: gives it a marker, so that it stays.
-    pub(super) fn keep_directory(&self, directory: u64) -> Result<()> {
+    /// Before a directory loses an object, that of `leaving`: gives it a marker if it may have no other, so that it stays.
+    pub(super) fn keep_directory(&self, directory: u64, leaving: u64) -> Result<()> {
         let mut tree = self.tree();
-        let node = self.node(&mut tree, directory)?;
-        let has_marker = node.remote.is_some() && !node.may_be_gone();
+        let node = tree.get(directory).ok_or(Error::NotFound)?;
+        // One with content is the object of a node below.
+        let marker = node.remote.as_ref().filter(|remote| remote.size == 0);
+        let has_marker = marker.is_some() && !node.may_be_gone();
         let stays = directory == ROOT || has_marker || node.attributes_dirty || node.removed;
-        if stays || node.entries.by_name.len() > 1 {
+        // One that is busy may be leaving, too.
+        let has_object = |node: &Node| node.remote.is_some() && !node.busy && !node.may_be_gone();
+        let mut others = node.entries.by_name.values().filter(|id| **id != leaving);
+        if stays || others.any(|id| tree.get(*id).is_some_and(has_object)) {
             return Ok(());
         }
-        node.attributes_dirty = true;
+        self.node(&mut tree, directory)?.attributes_dirty = true;
         tree.touch(directory);
         let position = self.record(&mut tree, directory)?;
         drop(tree);

@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
-use super::doubt::{identity, written_version};
+use super::doubt::written_version;
 use super::fetch::Fetched;
 use super::tree::{Move, Node, ROOT, Remote, Tree};
 use super::{FileSystem, Result, Settings, TEMPORARY, in_parallel, now, say};
 use crate::cache::Cache;
 use crate::key;
-use crate::metadata::Kind;
+use crate::metadata::{Kind, Properties, WRITE_ID, identity};
 use crate::state_file::{Change, Pending, StateFile};
-use crate::store::{Listed, Metered, StoreError, Unfinished, list_all};
+use crate::store::{Head, Listed, Metered, StoreError, Unfinished, list_all};
 
 /// More nodes than one run knows.
 const NUMBERS_A_RUN: u64 = 1 << 32;
@@ -27,7 +27,7 @@ const NUMBERS_A_RUN: u64 = 1 << 32;
 struct Found {
     pending: BTreeMap<u64, Pending>,
     moves: BTreeMap<u64, Move>,
-    leftovers: BTreeSet<String>,
+    leftovers: BTreeMap<String, Option<String>>,
     multiparts: BTreeMap<String, String>,
     beginnings: BTreeSet<String>,
     numbers: u64,
@@ -45,9 +45,9 @@ impl Found {
                 Change::Settled(id) => {
                     found.pending.remove(&id);
                 }
-                Change::Move { id, from, to } => {
+                Change::Move { id, from, to, etag, replaced } => {
                     found.numbers = found.numbers.max(id);
-                    found.moves.insert(id, Move { from, to, copied: None });
+                    found.moves.insert(id, Move { from, to, etag, replaced, copied: None });
                 }
                 Change::Copied { id, etags } => {
                     if let Some(begun) = found.moves.get_mut(&id) {
@@ -58,7 +58,10 @@ impl Found {
                     found.moves.remove(&id);
                 }
                 Change::Leftover(key) => {
-                    found.leftovers.insert(key);
+                    found.leftovers.insert(key, None);
+                }
+                Change::LeftoverOf(key, etag) => {
+                    found.leftovers.insert(key, Some(etag));
                 }
                 Change::LeftoverEnded(key) => {
                     found.leftovers.remove(&key);
@@ -128,9 +131,8 @@ impl FileSystem {
             self.store().abort(&key, &upload)?;
         }
         let objects = list_all(self.store(), &self.whole(TEMPORARY), false)?.objects;
-        let temporary = objects.into_iter().map(|object| object.key);
-        let leftovers = found.leftovers.iter().map(|key| self.whole(key));
-        self.remove_all(&temporary.chain(leftovers).collect::<Vec<String>>())
+        self.remove_all(&objects.into_iter().map(|object| object.key).collect::<Vec<String>>())?;
+        self.remove_left(&found.leftovers)
     }
 
     /// Uploads of temporary keys, and of keys whose uploads were begun without an answer.
@@ -153,11 +155,22 @@ impl FileSystem {
 
     fn finish_moves(&self, found: &mut Found) -> Result<()> {
         for (number, begun) in &found.moves {
+            if self.is_undone_by_others(begun)? {
+                continue;
+            }
             let objects = self.objects_to_move(begun)?;
             let copies = in_parallel(&objects, self.settings.parallel, |object| {
                 let key = format!("{}{}", begun.to, &self.below(&object.key)[begun.from.len()..]);
                 let key = self.whole(&key);
-                self.copy_object(&object.key, &object.etag, object.size, &key, None)
+                let copy =
+                    |sent| self.copy_object(&object.key, &object.etag, object.size, &key, sent);
+                if begun.etag.is_none() {
+                    return copy(None);
+                }
+                // The next start would tell a copy from somebody else's object by it.
+                let (properties, _, is_new) =
+                    self.identified(&self.store().head(&object.key)?.properties);
+                copy(is_new.then_some(&properties))
             });
             let copies = copies.into_iter().collect::<Result<Vec<String>>>()?;
             // What is copied has another ETag, now or since the crash. If it is the last that is known of a node's object,
@@ -188,10 +201,36 @@ impl FileSystem {
                     pending.key = format!("{}{rest}", begun.to);
                     let etag = etags.get(&pending.id).cloned();
                     pending.etag = etag.or(pending.etag.take());
+                    // A copy has the same identity.
+                    pending.written = None;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether somebody else wrote the object that was to be moved, or another under its new key, since the move of a single one
+    /// began. Both stay then.
+    fn is_undone_by_others(&self, begun: &Move) -> Result<bool> {
+        let Some(etag) = &begun.etag else { return Ok(false) };
+        let Some(from) = self.object(&self.whole(&begun.from))? else { return Ok(false) };
+        let to = self.object(&self.whole(&begun.to))?;
+        let is_ours = |to: &Head| {
+            let written = identity(&to.properties);
+            let copied = written.is_some_and(|of| of.starts_with(&format!("{}-copy-", self.owner)));
+            Some(&to.etag) == begun.replaced.as_ref()
+                || to.etag == from.etag
+                || copied
+                || written.is_some() && written == identity(&from.properties)
+        };
+        let by_others = from.etag != *etag || to.as_ref().is_some_and(|to| !is_ours(to));
+        if by_others {
+            say(&format!(
+                "a rename of {} to {} was under way when it ended last, and somebody else wrote there since: both stay",
+                begun.from, begun.to
+            ));
+        }
+        Ok(by_others)
     }
 
     /// A key without the prefix.
@@ -231,20 +270,25 @@ impl FileSystem {
                 // A rename of another file, whose answer was lost, was done.
                 continue;
             }
-            let written =
-                head.as_ref().and_then(|head| written_version(head, &self.owner, pending.id));
+            let known = pending.written.as_deref();
+            let written = head
+                .as_ref()
+                .and_then(|head| written_version(head, &self.owner, pending.id, known));
             if written.is_some_and(|version| version >= pending.version) {
                 continue;
             }
             let is_directory = pending.attributes.kind == Kind::Directory;
-            if head.is_none() && pending.based && pending.content.is_none() && !is_directory {
+            // An upload may have overtaken what was kept here.
+            let content = pending.content.as_ref();
+            let content = content.filter(|of| written.is_none_or(|written| written < of.version));
+            if head.is_none() && pending.based && content.is_none() && !is_directory {
                 say(&format!("{} was removed: attributes set here are given up", pending.key));
                 continue;
             }
             let is_theirs = head
                 .as_ref()
                 .is_some_and(|head| written.is_none() && pending.etag.as_ref() != Some(&head.etag));
-            if is_theirs && pending.based && pending.content.is_none() && !is_directory {
+            if is_theirs && pending.based && content.is_none() && !is_directory {
                 say(&format!(
                     "{} was changed by somebody else: attributes set here are given up",
                     pending.key
@@ -273,7 +317,7 @@ impl FileSystem {
             node.recorded = true;
             node.version = pending.version;
             node.target = pending.target.clone();
-            node.kept = pending.content.clone().map(Box::new);
+            node.kept = content.cloned().map(Box::new);
             let ours = written.is_some();
             let etag = head
                 .as_ref()
@@ -286,13 +330,22 @@ impl FileSystem {
                     // If somebody else wrote it since, what was not changed here is as theirs.
                     let size = head.as_ref().map_or(0, |head| head.size);
                     node.content.reset(size);
-                    let properties = same.map(|head| Box::new(head.properties.clone()));
+                    let properties = match (same, &pending.written) {
+                        (Some(head), _) => Some(head.properties.clone()),
+                        // All that is known of the object that it was.
+                        (None, Some(written)) if !ours => Some(Properties {
+                            user: [(WRITE_ID.to_owned(), written.clone())].into(),
+                            ..Properties::default()
+                        }),
+                        (None, _) => None,
+                    };
+                    let properties = properties.map(Box::new);
                     node.remote =
                         Some(Remote { etag, size, properties, checked: std::time::Instant::now() });
                 }
                 (_, etag) => node.replaces = etag,
             }
-            if let Some(content) = &pending.content {
+            if let Some(content) = content {
                 let base = node.remote.as_ref().map_or(0, |remote| remote.size.min(content.base));
                 node.content.reset(content.size);
                 node.content.base = base;
@@ -376,12 +429,13 @@ mod tests {
             based: false,
             content: None,
             replaced_by: None,
+            written: None,
         };
         let found = Found::of(vec![
             Change::Pending(pending.clone()),
             Change::Pending(Pending { id: 6, ..pending }),
             Change::Settled(5),
-            Change::Move { id: 7, from: "a".into(), to: "b".into() },
+            Change::Move { id: 7, from: "a".into(), to: "b".into(), etag: None, replaced: None },
         ]);
         assert_eq!(found.pending.keys().copied().collect::<Vec<_>>(), [6]);
         assert_eq!((found.moves.len(), found.numbers), (1, 7));

@@ -7,6 +7,8 @@
 mod cached;
 mod crashes;
 mod lost_answers;
+mod others;
+mod overtaken;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +57,8 @@ fn open_with(
 
 fn open_as(memory: &Arc<Memory>, settings: Settings, cache: Option<Arc<Cache>>) -> Arc<FileSystem> {
     let store: Arc<dyn Store> = memory.clone();
-    FileSystem::open_prefix(Arc::new(Metered::new(store, None)), settings, cache).unwrap()
+    FileSystem::open_prefix(Arc::new(Metered::new(store, None, Arc::default())), settings, cache)
+        .unwrap()
 }
 
 fn settings(state: &std::path::Path, ttl: Duration, parallel: usize) -> Settings {
@@ -141,7 +144,7 @@ impl Run {
     fn read(&self, path: &str) -> Result<Vec<u8>> {
         let id = self.id(path)?;
         let size = self.system.attributes(id)?.size;
-        self.system.read(id, 0, size as u32 + 10)
+        Ok(self.system.read(id, 0, size as u32 + 10)?.into())
     }
 
     /// A path that may be there or not.
@@ -486,7 +489,8 @@ impl Run {
                     }
                     Kind::Symlink => Thing::Link(system.target(entry.id).unwrap()),
                     Kind::File => {
-                        Thing::File(vec![system.read(entry.id, 0, stat.size as u32 + 1).unwrap()])
+                        let bytes = system.read(entry.id, 0, stat.size as u32 + 1).unwrap();
+                        Thing::File(vec![bytes.into()])
                     }
                 };
                 found.insert(path, (thing, stat.attributes.mode));
@@ -692,7 +696,7 @@ fn both_versions_are_kept_in_a_conflict() {
     assert_eq!(system.happened().conflicts, 1);
     assert_eq!(system.entries(ROOT).unwrap().len(), 2);
     let stat = system.lookup(ROOT, "f").unwrap();
-    assert_eq!(system.read(stat.id, 0, 100).unwrap(), b"theirs");
+    assert_eq!(system.read(stat.id, 0, 100).unwrap(), &b"theirs"[..]);
 }
 
 #[test]
@@ -718,7 +722,7 @@ fn keys_that_are_no_names_are_shown() {
     assert_eq!(names(a), ["b", "weir%"]);
     let e = system.lookup(ROOT, "e").unwrap().id;
     let own = system.lookup(e, "weir%=").unwrap().id;
-    assert_eq!(system.read(own, 0, 10).unwrap(), b"e/");
+    assert_eq!(system.read(own, 0, 10).unwrap(), &b"e/"[..]);
     let shadowed = system.lookup(ROOT, "weir%=a").unwrap().id;
     system.open(shadowed).unwrap();
     system.write(shadowed, 0, b"A").unwrap();
@@ -737,7 +741,7 @@ fn a_removed_file_that_is_open_can_be_read() {
     system.release(id);
     system.open(id).unwrap();
     system.unlink(ROOT, "f").unwrap();
-    assert_eq!(system.read(id, 0, 100).unwrap(), b"content");
+    assert_eq!(system.read(id, 0, 100).unwrap(), &b"content"[..]);
     system.release(id);
     assert!(memory.objects().is_empty());
 }
@@ -747,12 +751,12 @@ fn nothing_is_changed_without_the_lease() {
     let (memory, _state, system) = fixture();
     let id = file(&system, "f");
     system.write(id, 0, b"content").unwrap();
-    system.store.valid_until(std::time::Instant::now());
+    system.store.fence().valid_until(std::time::Instant::now());
     assert_eq!(system.sync_file(id).unwrap_err().errno(), libc::EIO);
     assert_eq!(system.sync_below(ROOT).unwrap_err().errno(), libc::EIO);
     assert!(system.write(id, 0, b"more").is_err());
     assert!(memory.objects().is_empty());
-    system.store.valid_until(std::time::Instant::now() + Duration::from_secs(1000));
+    system.store.fence().valid_until(std::time::Instant::now() + Duration::from_secs(1000));
     system.sync_file(id).unwrap();
     assert_eq!(memory.objects()["pre/f"], b"content");
 }

@@ -4,10 +4,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::data::read_spool;
-use super::doubt::identity;
 use super::upload::Job;
 use super::{Error, FileSystem, Result, TEMPORARY, in_parallel};
-use crate::metadata::{Kind, Properties};
+use crate::metadata::{Kind, Properties, identity};
 use crate::plan::{Composed, Part, Plan, Segment, Source, bytes_of, pieces, plan};
 use crate::ranges::RangeSet;
 use crate::state_file::Change;
@@ -43,9 +42,17 @@ impl FileSystem {
 
     fn transfer_once(&self, job: &Job) -> Result<String> {
         match job.kind {
-            Kind::Directory => self.put(job, Vec::new()),
-            Kind::Symlink => self.put(job, job.target.clone().unwrap_or_default().into_bytes()),
-            Kind::File => match &job.base {
+            Kind::Directory => match &job.base {
+                Some((key, etag, size)) if *size > 0 => {
+                    self.copy_object(key, etag, *size, &job.key, Some(&job.properties))
+                }
+                _ => self.put(job, Vec::new()),
+            },
+            Kind::Symlink if job.base.is_none() => {
+                let target = job.target.clone().ok_or(Error::Invalid)?;
+                self.put(job, target.into_bytes())
+            }
+            Kind::File | Kind::Symlink => match &job.base {
                 Some((key, etag, size)) if job.is_attributes_only() => {
                     self.copy_object(key, etag, *size, &job.key, Some(&job.properties))
                 }

@@ -15,7 +15,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::metadata::{Attributes, Kind, Properties, Time};
+use crate::key;
+use crate::metadata::{self, Attributes, Kind, Properties, Time};
 use crate::ranges::RangeSet;
 use crate::state_file::{self, Change};
 use crate::store::Head;
@@ -45,6 +46,11 @@ impl Remote {
             properties: Some(Box::new(head.properties)),
             checked: Instant::now(),
         }
+    }
+
+    /// The identity of the write that made it, if that is known and it has one.
+    pub fn written(&self) -> Option<&str> {
+        self.properties.as_deref().and_then(metadata::identity)
     }
 }
 
@@ -96,8 +102,36 @@ pub struct Move {
     pub from: String,
     /// To this one.
     pub to: String,
+    /// The ETag of the object, if a single one is moved, and of the one that it replaces.
+    pub etag: Option<String>,
+    /// See above.
+    pub replaced: Option<String>,
     /// The ETags of the copies, of nodes that are pending, once all are copied.
     pub copied: Option<Vec<(u64, String)>>,
+}
+
+impl Move {
+    /// What the state file says of it.
+    pub fn noted(&self, id: u64) -> Change {
+        let Move { from, to, etag, replaced, copied: _ } = self.clone();
+        Change::Move { id, from, to, etag, replaced }
+    }
+
+    /// Whether it moves the object with this key, or puts one there.
+    pub fn concerns(&self, key: &str) -> bool {
+        [&self.from, &self.to].into_iter().any(|end| match end.ends_with('/') {
+            true => key.starts_with(end.as_str()),
+            false => key == end,
+        })
+    }
+}
+
+/// What the state file says of an object that is to be removed yet.
+pub fn leftover(key: &str, etag: Option<&str>) -> Change {
+    match etag {
+        Some(etag) => Change::LeftoverOf(key.to_owned(), etag.to_owned()),
+        None => Change::Leftover(key.to_owned()),
+    }
 }
 
 /// A temporary object of the beginning of a new file.
@@ -354,8 +388,8 @@ pub struct Tree {
     /// Moves in the bucket that are under way, by their numbers.
     pub moves: BTreeMap<u64, Move>,
     /// Keys, below the prefix, of objects that were moved and are to be removed yet: they are not listed, and nothing is
-    /// uploaded there.
-    pub leftovers: BTreeSet<String>,
+    /// uploaded there. With their ETags, if these are known: another object there is somebody else's.
+    pub leftovers: BTreeMap<String, Option<String>>,
     /// Multipart uploads under way: identities, and keys.
     pub multiparts: BTreeMap<String, String>,
     /// Keys of which there may be multipart uploads whose identities nobody knows.
@@ -376,7 +410,7 @@ impl Tree {
             reserved: ROOT,
             sequence: 0,
             moves: BTreeMap::new(),
-            leftovers: BTreeSet::new(),
+            leftovers: BTreeMap::new(),
             multiparts: BTreeMap::new(),
             beginnings: BTreeSet::new(),
         }
@@ -390,6 +424,12 @@ impl Tree {
     /// The node of a name.
     pub fn child(&self, parent: u64, name: &str) -> Option<u64> {
         self.nodes.get(&parent)?.entries.by_name.get(name).copied()
+    }
+
+    /// The node of what a directory's marker holds, if that is not empty.
+    pub fn content_of_marker(&self, directory: u64) -> Option<&Node> {
+        let content = self.child(directory, &key::name_of("", true))?;
+        self.get(content).filter(|node| node.segment.is_empty())
     }
 
     /// The nodes in a directory whose metadata is to be asked for with that of `id`, which is one of them: see [`InOrder`].
@@ -543,6 +583,7 @@ impl Tree {
             based: base.is_some(),
             etag: base.or_else(|| node.replaces.clone()),
             content: node.kept.as_deref().cloned(),
+            written: node.remote.as_ref().and_then(Remote::written).map(str::to_owned),
             replaced_by: match node.doubt.as_ref().map(|doubt| &doubt.asked) {
                 Some(Asked::Replacement(identity)) => Some(identity.clone()),
                 _ => None,
@@ -555,11 +596,11 @@ impl Tree {
         let mut live = vec![Change::Numbers(self.reserved.max(self.next))];
         let recorded = self.nodes.iter().filter(|(_, node)| node.recorded);
         live.extend(recorded.map(|(id, _)| Change::Pending(self.pending(*id))));
-        for (id, Move { from, to, copied }) in &self.moves {
-            live.push(Change::Move { id: *id, from: from.clone(), to: to.clone() });
-            live.extend(copied.clone().map(|etags| Change::Copied { id: *id, etags }));
+        for (id, begun) in &self.moves {
+            live.push(begun.noted(*id));
+            live.extend(begun.copied.clone().map(|etags| Change::Copied { id: *id, etags }));
         }
-        live.extend(self.leftovers.iter().map(|key| Change::Leftover(key.clone())));
+        live.extend(self.leftovers.iter().map(|(key, etag)| leftover(key, etag.as_deref())));
         let multiparts = self.multiparts.iter();
         live.extend(multiparts.map(|(upload, key)| Change::Multipart(key.clone(), upload.clone())));
         live.extend(self.beginnings.iter().map(|key| Change::MultipartBegins(key.clone())));

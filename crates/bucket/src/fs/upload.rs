@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::doubt::{Makes, identity};
+use super::doubt::Makes;
 use super::tree::{Doubt, Remote, Stream, Tree};
 use super::{FileSystem, Result, say};
-use crate::metadata::{self, Kind, Properties, WRITE_ID};
+use crate::metadata::{self, Kind, Properties, WRITE_ID, identity};
 use crate::ranges::RangeSet;
 use crate::state_file::Change;
 use crate::store::{Condition, StoreError};
@@ -59,7 +59,7 @@ impl FileSystem {
         let _stay = self.stay();
         let is_leftover = {
             let tree = self.tree();
-            tree.nodes.contains_key(&id) && tree.leftovers.contains(&tree.key(id))
+            tree.nodes.contains_key(&id) && tree.leftovers.contains_key(&tree.key(id))
         };
         if is_leftover {
             self.remove_leftovers()?;
@@ -94,6 +94,16 @@ impl FileSystem {
             return Ok(None);
         }
         tree = self.occupy(tree, id)?;
+        while tree.content_of_marker(id).is_some_and(|content| content.busy) {
+            tree = self.wait(tree);
+        }
+        let key = tree.key(id);
+        if tree.moves.values().any(|begun| begun.concerns(&key)) {
+            // None is under way. The next start would end it, over what is uploaded now.
+            self.vacate(&mut tree, id);
+            let why = "a rename could not be noted as ended: the next start ends it";
+            return Err(StoreError::Failed(format!("{key} is not uploaded: {why}")).into());
+        }
         if tree.nodes[&id].may_be_gone() {
             drop(tree);
             let sure = self.make_sure(id);
@@ -117,8 +127,11 @@ impl FileSystem {
             return Ok(None);
         }
         let key = self.key(&tree, id);
+        // A directory's marker with bytes of another program keeps them.
+        let marker = tree.content_of_marker(id).and_then(|content| content.remote.clone());
         let node = self.node(&mut tree, id)?;
-        let known = node.remote.as_ref().and_then(|remote| remote.properties.as_deref());
+        let object = marker.or_else(|| node.remote.clone());
+        let known = object.as_ref().and_then(|remote| remote.properties.as_deref());
         let mut properties = known.cloned().unwrap_or_default();
         metadata::write(&node.attributes, &mut properties);
         if node.content.changed {
@@ -143,10 +156,7 @@ impl FileSystem {
             kind: node.attributes.kind,
             properties,
             condition,
-            base: node
-                .remote
-                .as_ref()
-                .map(|remote| (key.clone(), remote.etag.clone(), remote.size)),
+            base: object.map(|remote| (key.clone(), remote.etag, remote.size)),
             key,
             target: node.target.clone(),
             size: content.size,
@@ -175,6 +185,7 @@ impl FileSystem {
                 properties: Some(Box::new(job.properties.clone())),
                 checked: Instant::now(),
             });
+            node.known = true;
             node.replaces = None;
             node.doubt = None;
             node.retry_after = None;
@@ -252,7 +263,10 @@ impl Job {
     pub fn object_size(&self) -> u64 {
         match self.kind {
             Kind::File => self.size,
-            Kind::Directory => 0,
+            Kind::Directory => self.base.as_ref().map_or(0, |(.., size)| *size),
+            Kind::Symlink if self.base.is_some() => {
+                self.base.as_ref().map_or(0, |(.., size)| *size)
+            }
             Kind::Symlink => self.target.as_ref().map_or(0, |target| target.len() as u64),
         }
     }

@@ -1,14 +1,16 @@
 //! Stands before a store: counts requests and bytes, keeps to a rate, and refuses changes when the lease is lost.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{Begun, Completed, Condition, Head, Page, Result, Store, StoreError, Take, Unfinished};
+use super::{
+    Begun, Completed, Condition, Fence, Head, Page, Result, Store, StoreError, Take, Unfinished,
+};
 use crate::metadata::Properties;
 
 /// Requests by kind, and bytes of content.
@@ -83,23 +85,20 @@ impl Counts {
 pub struct Metered {
     store: Arc<dyn Store>,
     counts: Counts,
-    /// Another writer has the lease.
-    fenced: AtomicBool,
-    /// When the lease that is held ends, if it is not renewed until then.
-    lease_end: Mutex<Option<Instant>>,
+    fence: Arc<Fence>,
     /// The least time between requests, and when the next may be made.
     interval: Duration,
     next: Mutex<Instant>,
 }
 
 impl Metered {
-    /// Stands before `store`; `rate`: requests a second at most.
-    pub fn new(store: Arc<dyn Store>, rate: Option<u32>) -> Self {
+    /// Stands before `store`; `rate`: requests a second at most. `fence`: what the store itself looks at, too, before it makes a request
+    /// again.
+    pub fn new(store: Arc<dyn Store>, rate: Option<u32>, fence: Arc<Fence>) -> Self {
         Metered {
             store,
             counts: Counts::default(),
-            fenced: AtomicBool::new(false),
-            lease_end: Mutex::new(None),
+            fence,
             interval: rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate.max(1)),
             next: Mutex::new(Instant::now()),
         }
@@ -110,20 +109,14 @@ impl Metered {
         &self.counts
     }
 
-    /// Another writer has the lease: changes are refused from now on.
-    pub fn fence(&self) {
-        self.fenced.store(true, Relaxed);
-    }
-
-    /// The lease is valid until then. After that changes are refused, whatever its renewal is waiting for.
-    pub fn valid_until(&self, end: Instant) {
-        *self.lease_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+    /// Whether the lease is held.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     /// Whether the lease is lost, or has run out.
     pub fn is_fenced(&self) -> bool {
-        let end = *self.lease_end.lock().unwrap_or_else(PoisonError::into_inner);
-        self.fenced.load(Relaxed) || end.is_some_and(|end| Instant::now() >= end)
+        self.fence.is_closed()
     }
 
     /// Waits for its turn and counts.

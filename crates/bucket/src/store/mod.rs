@@ -3,12 +3,14 @@
 //!
 //! Calls wait for their answers. Keys are whole. What the caller must do decides the kind of a [`StoreError`].
 
+mod fence;
 mod memory;
 mod metered;
 mod s3;
 
 use std::ops::Range;
 
+pub use fence::Fence;
 pub use memory::{Failure, Memory};
 pub use metered::{Counts, Metered};
 pub use s3::{Connection, S3};

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::retry::RetryConfig;
@@ -28,7 +29,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use tokio::runtime::Runtime;
 
 use super::{
-    Begun, Completed, Condition, Head, Listed, Page, Result, Store, StoreError, Take, Unfinished,
+    Begun, Completed, Condition, Fence, Head, Listed, Page, Result, Store, StoreError, Take,
+    Unfinished,
 };
 use crate::metadata::{Header, Properties, Time};
 
@@ -68,6 +70,7 @@ pub struct S3 {
     bucket: String,
     identity: String,
     runtime: Runtime,
+    fence: Arc<Fence>,
 }
 
 /// What a copy's source may have unescaped.
@@ -75,8 +78,8 @@ const KEPT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 impl S3 {
-    /// Prepares to ask; nothing is asked yet.
-    pub fn connect(connection: &Connection) -> std::io::Result<S3> {
+    /// Prepares to ask; nothing is asked yet. While the fence is closed, no change is asked for again.
+    pub fn connect(connection: &Connection, fence: Arc<Fence>) -> std::io::Result<S3> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("s3")
@@ -125,7 +128,7 @@ impl S3 {
         }
         let client = Client::from_conf(config.build());
         let identity = identity(connection, &shared);
-        Ok(S3 { client, bucket: connection.bucket.clone(), identity, runtime })
+        Ok(S3 { client, bucket: connection.bucket.clone(), identity, runtime, fence })
     }
 
     /// What tells the bucket from all others: where requests go, as whom, and its name.
@@ -207,21 +210,30 @@ async fn pass_on(
     Ok(())
 }
 
-/// Makes a request of which it matters how often it was made, which the SDK does not tell: the answer, and whether it is that to the
-/// first attempt. `once` makes one.
-fn attempted<T>(once: impl Fn() -> Result<T>) -> Result<(T, bool)> {
+/// Makes a request of which it matters how often it was made, which the SDK does not tell, or that changes what is there whoever wrote it, and so
+/// is not made again without the lease: the answer, and whether it is that to the first attempt. `once` makes one.
+fn attempted<T>(fence: &Fence, once: impl Fn() -> Result<T>) -> Result<(T, bool)> {
     let mut pause = RETRY_FIRST;
     let mut attempts = 1;
     loop {
         match once() {
-            Err(StoreError::Failed(_)) if attempts < ATTEMPTS => {
+            Err(StoreError::Failed(failure)) if attempts < ATTEMPTS => {
                 std::thread::sleep(pause);
+                if fence.is_closed() {
+                    // It may have been done.
+                    return Err(StoreError::Failed(failure));
+                }
                 pause = (2 * pause).min(RETRY_LAST);
                 attempts += 1;
             }
             answer => return answer.map(|answer| (answer, attempts == 1)),
         }
     }
+}
+
+/// A request that is made once, with this time.
+fn once_within(time: Duration) -> aws_sdk_s3::config::Builder {
+    within(time).retry_config(RetryConfig::disabled())
 }
 
 /// Gives a request this time.
@@ -470,22 +482,28 @@ impl Store for S3 {
         to: &str,
         properties: Option<&Properties>,
     ) -> Result<String> {
-        let mut request = self.client.copy_object().bucket(&self.bucket).key(to);
-        request = request.copy_source(self.source(from)).copy_source_if_match(etag);
-        if let Some(properties) = properties {
-            request = with_properties!(request, properties)
-                .metadata_directive(MetadataDirective::Replace);
-        }
-        let request = request.customize().config_override(within(ANSWER_OF_COPY));
-        let answer = self.runtime.block_on(request.send());
-        let answer = answer.map_err(|error| self.error(from, "copy", error))?;
+        let (answer, _) = attempted(&self.fence, || {
+            let mut request = self.client.copy_object().bucket(&self.bucket).key(to);
+            request = request.copy_source(self.source(from)).copy_source_if_match(etag);
+            if let Some(properties) = properties {
+                request = with_properties!(request, properties)
+                    .metadata_directive(MetadataDirective::Replace);
+            }
+            let request = request.customize().config_override(once_within(ANSWER_OF_COPY));
+            let answer = self.runtime.block_on(request.send());
+            answer.map_err(|error| self.error(from, "copy", error))
+        })?;
         Ok(etag_of(answer.copy_object_result().and_then(|result| result.e_tag())))
     }
 
     fn delete(&self, key: &str) -> Result<()> {
-        let request = self.client.delete_object().bucket(&self.bucket).key(key);
-        let answer = self.runtime.block_on(request.send());
-        match answer.map_err(|error| self.error(key, "remove", error)) {
+        let answer = attempted(&self.fence, || {
+            let request = self.client.delete_object().bucket(&self.bucket).key(key);
+            let request = request.customize().config_override(once_within(ANSWER));
+            let answer = self.runtime.block_on(request.send());
+            answer.map_err(|error| self.error(key, "remove", error))
+        });
+        match answer {
             Ok(_) | Err(StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -498,9 +516,12 @@ impl Store for S3 {
             list = list.objects(object);
         }
         let list = list.build().expect("it has objects");
-        let request = self.client.delete_objects().bucket(&self.bucket).delete(list);
-        let answer = self.runtime.block_on(request.send());
-        let answer = answer.map_err(|error| self.error(&keys[0], "remove", error))?;
+        let (answer, _) = attempted(&self.fence, || {
+            let request = self.client.delete_objects().bucket(&self.bucket).delete(list.clone());
+            let request = request.customize().config_override(once_within(ANSWER));
+            let answer = self.runtime.block_on(request.send());
+            answer.map_err(|error| self.error(&keys[0], "remove", error))
+        })?;
         match answer.errors().first() {
             None => Ok(()),
             Some(error) => Err(explain(
@@ -516,7 +537,7 @@ impl Store for S3 {
 
     fn begin(&self, key: &str, properties: &Properties) -> Result<Begun> {
         // Each attempt begins another upload.
-        let (answer, is_alone) = attempted(|| {
+        let (answer, is_alone) = attempted(&self.fence, || {
             let request = self.client.create_multipart_upload().bucket(&self.bucket).key(key);
             let once = aws_sdk_s3::config::Builder::new().retry_config(RetryConfig::disabled());
             let request = with_properties!(request, properties).customize().config_override(once);
@@ -598,10 +619,10 @@ impl Store for S3 {
             CompletedPart::builder().part_number(*number).e_tag(etag).build()
         });
         let parts = CompletedMultipartUpload::builder().set_parts(Some(parts.collect())).build();
-        let (answer, is_first) = attempted(|| {
+        let (answer, is_first) = attempted(&self.fence, || {
             let request = self.client.complete_multipart_upload().bucket(&self.bucket).key(key);
             let request = request.upload_id(upload).multipart_upload(parts.clone());
-            let once = within(ANSWER_OF_COPY).retry_config(RetryConfig::disabled());
+            let once = once_within(ANSWER_OF_COPY);
             let request = with_condition!(request, condition).customize().config_override(once);
             let answer = self.runtime.block_on(request.send());
             answer.map_err(|error| self.error(key, "complete the upload of", error))
@@ -621,6 +642,8 @@ impl Store for S3 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -637,6 +660,24 @@ mod tests {
         assert_eq!(refused(None, Some(10)), [true, false]);
         assert_eq!(refused(None, Some(90)), [true, true]);
         assert_eq!(refused(None, None), [true, true]);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_again_without_the_lease() {
+        for (is_lost, times) in [(false, 2), (true, 1)] {
+            let (fence, asked) = (Fence::default(), Cell::new(0));
+            let answer = attempted(&fence, || {
+                asked.set(asked.get() + 1);
+                if is_lost {
+                    fence.lose();
+                }
+                match asked.get() {
+                    1 => Err(StoreError::Failed("no answer".into())),
+                    _ => Ok(()),
+                }
+            });
+            assert_eq!((answer.is_err(), asked.get()), (is_lost, times));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn shown(system: &FileSystem, name: &str) -> Option<(Vec<u8>, u32)> {
         Err(Error::NotFound) => return None,
         Err(error) => panic!("{name}: {error}"),
     };
-    Some((system.read(stat.id, 0, 10_000).unwrap(), stat.attributes.mode))
+    Some((system.read(stat.id, 0, 10_000).unwrap().into(), stat.attributes.mode))
 }
 
 /// Requests of a kind are carried out without an answer, and nobody is told of what they did.
@@ -293,7 +293,7 @@ fn a_file_without_a_name_is_not_uploaded() {
     // Another file of that name is another file.
     synced(&system, "f", b"new");
     assert_eq!((system.entries(ROOT).unwrap().len(), system.happened().conflicts), (1, 0));
-    assert_eq!(system.read(id, 0, 100).unwrap(), b"of nobody");
+    assert_eq!(system.read(id, 0, 100).unwrap(), &b"of nobody"[..]);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_file_without_a_name_is_read_when_its_directory_is_gone() {
     system.unlink(directory, "f").unwrap();
     system.rmdir(ROOT, "d").unwrap();
     system.forget(directory, 1);
-    assert_eq!(system.read(id, 0, 100).unwrap(), b"content");
+    assert_eq!(system.read(id, 0, 100).unwrap(), &b"content"[..]);
     system.release(id);
 }
 

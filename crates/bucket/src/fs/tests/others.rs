@@ -1,0 +1,158 @@
+//! Objects of other programs: what is done here beside them, or left over, takes none of them away.
+
+use std::sync::Mutex;
+
+use super::crashes::Wreck;
+use super::*;
+
+fn put(memory: &Memory, key: &str, content: &[u8]) {
+    memory.put(key, content.to_vec(), &Properties::default(), &Condition::None).unwrap();
+}
+
+fn synced(system: &FileSystem, name: &str, content: &[u8]) -> u64 {
+    let id = file(system, name);
+    system.write(id, 0, content).unwrap();
+    system.sync_file(id).unwrap();
+    system.release(id);
+    id
+}
+
+/// What another machine finds.
+fn names_elsewhere(memory: &Arc<Memory>) -> Vec<String> {
+    let state = tempfile::tempdir().unwrap();
+    let other = open(memory, state.path(), Duration::ZERO);
+    other.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect()
+}
+
+#[test]
+fn a_directory_stays_when_its_last_object_goes() {
+    let (memory, _state, system) = fixture();
+    put(&memory, "pre/d/x", b"x");
+    put(&memory, "pre/d/y", b"y");
+    let d = system.lookup(ROOT, "d").unwrap().id;
+    // A name that the bucket does not have yet is in it meanwhile.
+    let made = Made { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, target: None };
+    system.make(d, ".lock", made, false).unwrap();
+    system.unlink(d, "x").unwrap();
+    system.rename((d, "y"), (ROOT, "y"), true).unwrap();
+    system.unlink(d, ".lock").unwrap();
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(names_elsewhere(&memory), ["d", "y"]);
+}
+
+#[test]
+fn a_marker_that_has_content_keeps_it() {
+    let (memory, _state, system) = fixture();
+    put(&memory, "pre/e/", b"content");
+    let e = system.lookup(ROOT, "e").unwrap().id;
+    let mode = Some(0o700);
+    let set = || system.set_attributes(e, NewAttributes { mode, ..Default::default() }).unwrap();
+    set();
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(memory.objects()["pre/e/"], b"content", "it was not listed yet");
+    let own = system.lookup(e, "weir%=").unwrap().id;
+    assert_eq!(system.read(own, 0, 10).unwrap(), &b"content"[..]);
+    system.tree().nodes.get_mut(&e).unwrap().attributes.mode = 0;
+    set();
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(memory.objects()["pre/e/"], b"content");
+    let head = Store::head(&*memory, "pre/e/").unwrap();
+    assert_eq!(head.properties.user.get("mode").map(String::as_str), Some("16832"));
+    // Another program writes other content there.
+    put(&memory, "pre/e/", b"other content");
+    system.tree().nodes.get_mut(&e).unwrap().attributes.mode = 0;
+    set();
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(memory.objects()["pre/e/"], b"other content");
+    system.tree().nodes.get_mut(&e).unwrap().entries.listed = None;
+    // Without it the directory stays.
+    system.unlink(e, "weir%=").unwrap();
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(memory.objects(), [("pre/e/".to_owned(), Vec::new())].into());
+}
+
+/// s3fs keeps all metadata of an object that it appends to, also the identity of our write.
+#[test]
+fn an_object_with_our_identity_may_be_somebody_elses() {
+    for crash in [false, true] {
+        let (memory, state, mut system) = fixture();
+        let id = synced(&system, "f", b"ours");
+        let head = Store::head(&*memory, "pre/f").unwrap();
+        system.open(id).unwrap();
+        system.write(id, 4, b" again").unwrap();
+        memory
+            .put("pre/f", b"ours, and theirs".to_vec(), &head.properties, &Condition::None)
+            .unwrap();
+        if crash {
+            system.keep_content(id).unwrap();
+            system = Wreck::of(&memory, state.path(), None).start_on(&memory);
+        }
+        system.sync_below(ROOT).unwrap();
+        let objects = memory.objects();
+        assert_eq!(objects["pre/f"], b"ours, and theirs", "{crash}");
+        let beside = objects.iter().find(|(key, _)| key.contains("f.weir-conflict-"));
+        assert_eq!(beside.unwrap().1, b"ours again", "{crash}");
+        assert_eq!(system.happened().conflicts, 1);
+    }
+}
+
+/// The old object of a rename could not be removed, and somebody else has written there since.
+#[test]
+fn what_a_rename_left_is_removed_unless_it_is_another_by_now() {
+    for (crash, by_others) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (memory, state, mut system) = fixture();
+        synced(&system, "a", b"content");
+        memory.fail(|kind, _| kind.starts_with("delete").then_some(Failure::Before));
+        system.rename((ROOT, "a"), (ROOT, "b"), true).unwrap();
+        memory.fail(|_, _| None);
+        if by_others {
+            put(&memory, "pre/a", b"theirs");
+        }
+        if crash {
+            system = Wreck::of(&memory, state.path(), None).start_on(&memory);
+        }
+        system.finish_leftovers();
+        let found: Vec<String> = memory.objects().into_keys().collect();
+        let wanted: &[&str] = if by_others { &["pre/a", "pre/b"] } else { &["pre/b"] };
+        assert_eq!(found, wanted, "{crash}");
+        assert!(system.tree().leftovers.is_empty());
+    }
+}
+
+/// A crash in the midst of a rename, and others write at either end before the next start.
+#[test]
+fn a_rename_that_a_crash_cut_takes_nothing_of_others() {
+    for kind in ["copy", "delete"] {
+        for theirs in ["pre/a", "pre/b", ""] {
+            let (memory, state, system) = fixture();
+            synced(&system, "a", b"content of a");
+            synced(&system, "b", b"content of b");
+            let wreck = Arc::new(Mutex::new(None));
+            let (found, bucket, path) = (wreck.clone(), memory.clone(), state.path().to_owned());
+            memory.fail(move |asked, _| {
+                if asked == kind {
+                    found.lock().unwrap().get_or_insert_with(|| Wreck::of(&bucket, &path, None));
+                }
+                None
+            });
+            system.rename((ROOT, "a"), (ROOT, "b"), true).unwrap();
+            let wreck = wreck.lock().unwrap().take().unwrap();
+            if !theirs.is_empty() {
+                put(&wreck.memory, theirs, b"theirs");
+            }
+            let system = wreck.start();
+            system.sync_below(ROOT).unwrap();
+            let objects = wreck.memory.objects();
+            match theirs {
+                "" => assert_eq!(objects, [("pre/b".into(), b"content of a".to_vec())].into()),
+                _ => assert_eq!(objects[theirs], b"theirs", "{kind} {theirs}"),
+            }
+            // What somebody else has not written over is under either name.
+            let is_there = objects.values().any(|bytes| bytes == b"content of a");
+            assert!(
+                is_there || theirs == "pre/a" && kind == "copy",
+                "{kind} {theirs}: {objects:?}"
+            );
+        }
+    }
+}
