@@ -188,6 +188,8 @@ struct Written {
     former: u64,
     /// The file has room up to this length.
     room: u64,
+    /// Bytes that the ends of large things under way may need.
+    promised: u64,
     durable: Position,
     syncing: bool,
     failed: bool,
@@ -225,6 +227,7 @@ impl StateFile {
             length: good,
             former: 0,
             room: 0,
+            promised: 0,
             durable: good,
             syncing: false,
             failed: false,
@@ -243,6 +246,23 @@ impl StateFile {
         self.append_with(batch, RESERVE)
     }
 
+    /// Appends a batch that begins something whose end takes more than a few lines: up to `room` bytes, which are there until
+    /// [`StateFile::ended`].
+    pub fn append_begin(&self, batch: &[Change], room: u64) -> io::Result<Position> {
+        self.written().promised += room;
+        let appended = self.append(batch);
+        if appended.is_err() {
+            self.ended(room);
+        }
+        appended
+    }
+
+    /// What was begun with that much room has ended.
+    pub fn ended(&self, room: u64) {
+        let mut written = self.written();
+        written.promised = written.promised.saturating_sub(room);
+    }
+
     /// Appends a batch that says what became of something begun before. There is room for it.
     pub fn append_end(&self, batch: &[Change]) -> io::Result<Position> {
         self.append_with(batch, 0)
@@ -257,7 +277,8 @@ impl StateFile {
         let line = line_of(durable, batch);
         if reserve > 0 {
             let end = written.length + line.len() as u64;
-            written.room = have_room(&written.file, written.room, end + reserve)?;
+            let wanted = end + reserve + written.promised;
+            written.room = have_room(&written.file, written.room, wanted)?;
         }
         if let Err(error) = (&*written.file).write_all(line.as_bytes()) {
             // Part of a line may be there; it must stay the last. What was given as room is gone.
@@ -338,7 +359,8 @@ impl StateFile {
             file.write_all(text.as_bytes())?;
             // On a full disk it may be what makes room.
             let length = text.len() as u64;
-            let room = have_room(&file, 0, length + RESERVE).unwrap_or(length);
+            let wanted = length + RESERVE + written.promised;
+            let room = have_room(&file, 0, wanted).unwrap_or(length);
             file.sync_all()?;
             std::fs::rename(&beside, &self.path)?;
             Ok((file, room))
@@ -414,6 +436,30 @@ mod tests {
         drop(file);
         let (_, found) = StateFile::open(directory.path()).unwrap();
         assert_eq!(found, [settled(2), vec![Change::Numbers(9)]].concat());
+    }
+
+    #[test]
+    fn what_is_begun_has_room_for_its_end() {
+        const ROOM: u64 = 4 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let (file, _) = StateFile::open(directory.path()).unwrap();
+        let blocks = || {
+            let found = std::fs::metadata(directory.path().join("state")).unwrap();
+            std::os::unix::fs::MetadataExt::blocks(&found) * 512
+        };
+        file.append_begin(&settled(1), ROOM).unwrap();
+        assert!(blocks() >= ROOM);
+        // What others append, and a file that is written anew, take none of it.
+        for _ in 0..3 {
+            file.append(&settled(20_000)).unwrap();
+        }
+        let others = std::fs::metadata(directory.path().join("state")).unwrap().len();
+        assert!(blocks() >= others + ROOM);
+        file.compact(&settled(1)).unwrap();
+        assert!(blocks() >= ROOM);
+        file.ended(ROOM);
+        file.compact(&settled(1)).unwrap();
+        assert!(blocks() < ROOM);
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::store::{Listed, StoreError, list_all};
 /// A name in a directory.
 pub type Place<'a> = (u64, &'a str);
 
+/// What the state file says of an object that is left, beside its key, and of a pending node with its copy's ETag, bytes.
+const LEFTOVER_BYTES: usize = 100;
+const PENDING_BYTES_MAX: usize = 4096;
 /// Objects that one request removes.
 const REMOVED_AT_ONCE: usize = 1000;
 
@@ -211,6 +214,7 @@ impl FileSystem {
             to: to_key.clone(),
             etag: Some(remote.etag.clone()),
             replaced: replaced.clone(),
+            room: 0,
             copied: None,
         })?;
         let copied = self.certain(&to_whole, Makes::Object(&written), || {
@@ -352,7 +356,7 @@ impl FileSystem {
         let mut tree = self.tree();
         let id = tree.next;
         tree.next += 1;
-        let position = self.state.append(&[begun.noted(id)])?;
+        let position = self.state.append_begin(&[begun.noted(id)], begun.room)?;
         tree.moves.insert(id, begun);
         drop(tree);
         self.state.durable(position)?;
@@ -377,7 +381,9 @@ impl FileSystem {
 
     fn ended_move(&self, tree: &mut Tree, number: u64) -> Option<Change> {
         self.idle.notify_all();
-        tree.moves.remove(&number).map(|_| Change::Moved(number))
+        let ended = tree.moves.remove(&number)?;
+        self.state.ended(ended.room);
+        Some(Change::Moved(number))
     }
 
     /// Moves a directory with all below. Nothing else changes objects meanwhile.
@@ -398,11 +404,20 @@ impl FileSystem {
             return Ok(self.state.durable(position)?);
         }
         self.keep_directory(parent, id)?;
+        // Of objects that cannot be removed the keys, of nodes that are pending what is.
+        let keys: usize = objects.iter().map(|object| object.key.len() + LEFTOVER_BYTES).sum();
+        let pending = {
+            let tree = self.tree();
+            let below = tree.below(id).into_iter();
+            below.filter(|id| tree.nodes[id].recorded).count() * PENDING_BYTES_MAX
+        };
+        let room = (keys + pending) as u64;
         let number = self.begin_move(Move {
             from: from_key.clone(),
             to: to_key.clone(),
             etag: None,
             replaced: None,
+            room,
             copied: None,
         })?;
         let has_marker = objects.iter().any(|object| object.key == from_whole);

@@ -47,7 +47,9 @@ impl Found {
                 }
                 Change::Move { id, from, to, etag, replaced } => {
                     found.numbers = found.numbers.max(id);
-                    found.moves.insert(id, Move { from, to, etag, replaced, copied: None });
+                    found
+                        .moves
+                        .insert(id, Move { from, to, etag, replaced, room: 0, copied: None });
                 }
                 Change::Copied { id, etags } => {
                     if let Some(begun) = found.moves.get_mut(&id) {

@@ -106,6 +106,8 @@ pub struct Move {
     pub etag: Option<String>,
     /// See above.
     pub replaced: Option<String>,
+    /// Bytes that its end may take in the state file.
+    pub room: u64,
     /// The ETags of the copies, of nodes that are pending, once all are copied.
     pub copied: Option<Vec<(u64, String)>>,
 }
@@ -113,7 +115,7 @@ pub struct Move {
 impl Move {
     /// What the state file says of it.
     pub fn noted(&self, id: u64) -> Change {
-        let Move { from, to, etag, replaced, copied: _ } = self.clone();
+        let Move { from, to, etag, replaced, room: _, copied: _ } = self.clone();
         Change::Move { id, from, to, etag, replaced }
     }
 
