@@ -512,6 +512,17 @@ inside)
         expect_equal "$mode: what was said" "$(cat "$WORK/said")" seen
         expect_equal "$mode: the file" "$(cat "$WORK/inner/file")" text
         grep -q "its daemon is in the session" "$WORK/report.json" || fail "$mode: the report does not say why: $(cat "$WORK/report.json")"
+        # Also where closing a descriptor is told to the daemon: of a file that is open for writing.
+        # shellcheck disable=SC2016
+        timeout -s KILL 60 "$WEIR" run --sync "$mode" -- sh -c '"$0" mount "$1" "$2" --order all && python3 "$3" "$2" &&
+            "$0" umount "$2"' "$WEIR" "$WORK/inner" "$WORK/there" "$SUPPORT/inner.py" >"$WORK/said" ||
+            fail "$mode: status $? on a mount in the session, after: $(cat "$WORK/said")"
+        expect_equal "$mode: the file that was written" "$(cat "$WORK/inner/written")" text
+        # The same of a server that is not Weir.
+        # shellcheck disable=SC2016
+        timeout -s KILL 60 "$WEIR" run --sync "$mode" -- sh -c '"$0" passthrough "$1" "$2" & while ! mountpoint -q "$2"; do sleep 0.1; done
+            python3 "$3" "$2" && umount "$2"' "$BENCH" "$WORK/inner" "$WORK/there" "$SUPPORT/inner.py" >"$WORK/said" ||
+            fail "$mode: status $? on another server's mount in the session, after: $(cat "$WORK/said")"
     done
     ;;
 told)

@@ -104,7 +104,7 @@ impl Judge {
         let is_shared = |(fd, place): &(i32, Place)| {
             place.kind == FileType::Socket
                 && !task.closes_on_exec(*fd).unwrap_or(false)
-                && task.duplicate(*fd).map_or(true, |socket| may_be_connected(socket.as_fd()))
+                && task.socket(*fd).map_or(true, |socket| may_be_connected(socket.as_fd()))
         };
         if is_told_of || inherited.iter().any(is_shared) {
             self.trust_no_descriptor();
@@ -145,7 +145,7 @@ impl Judge {
         if self.daemons.is_empty() || place.kind != FileType::Socket {
             return Ok(false);
         }
-        let Peer::Process(process) = peer(task.duplicate(fd)?.as_fd()) else { return Ok(false) };
+        let Peer::Process(process) = peer(task.socket(fd)?.as_fd()) else { return Ok(false) };
         let mut daemons = self.daemons.iter();
         Ok(daemons.any(|(daemon, living)| *daemon == process && lives(living)))
     }
@@ -224,7 +224,13 @@ impl Judge {
 
     /// Whether no descriptor from outside can come by a socket: members alone are at the other end, or it is of a kind that carries none.
     fn brings_nothing(&self, task: Task, fd: i32) -> io::Result<bool> {
-        let socket = task.duplicate(fd)?;
+        match task.descriptor(fd) {
+            // The call will fail.
+            Err(Errno::NOENT) => return Ok(true),
+            Ok(place) if place.kind != FileType::Socket => return Ok(true),
+            _ => {}
+        }
+        let socket = task.socket(fd)?;
         let family = option::<libc::c_int>(socket.as_fd(), libc::SO_DOMAIN);
         Ok(family.is_some_and(|family| family != libc::AF_UNIX) || self.is_inside(task, fd, &[])?)
     }
@@ -359,7 +365,7 @@ impl Judge {
         if self.has_shared_descriptors {
             return Ok(false);
         }
-        let socket = task.duplicate(fd)?;
+        let socket = task.socket(fd)?;
         let is_outside = match peer(socket.as_fd()) {
             Peer::Process(process) if self.is_member(process, task)? => return Ok(true),
             Peer::OfConnection => {
@@ -385,7 +391,7 @@ impl Judge {
 
     fn was_between_members(&self, task: Task, fd: i32, place: Place) -> io::Result<bool> {
         Ok(place.kind == FileType::Socket
-            && self.connections.borrow().has_ended(task.duplicate(fd)?.as_fd()))
+            && self.connections.borrow().has_ended(task.socket(fd)?.as_fd()))
     }
 
     /// Whether a member has a socket with this inode.

@@ -6,16 +6,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use weir_lane::wire::{COMMIT, MESSAGE_BYTES, ORDER};
 
-use crate::task::Device;
-
-/// `STATX_MNT_ID_UNIQUE` (linux/stat.h).
-const MOUNT_ID_UNIQUE: u32 = 0x4000;
+use crate::task::{Device, MOUNT_ID_UNIQUE, Place};
 
 /// A mount whose changes become durable in the order in which they were made, so that a sync may wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,10 +97,10 @@ impl Ordered {
     /// The kernel's number for the mount, which no other one will have; 0 if the kernel has none (before Linux 6.8). Needs
     /// nothing from the daemon.
     pub(crate) fn number(&self) -> io::Result<u64> {
-        let wanted = StatxFlags::from_bits_retain(MOUNT_ID_UNIQUE);
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(self.root(OFlags::PATH)?, "", flags, wanted)?;
-        Ok(if found.stx_mask & MOUNT_ID_UNIQUE != 0 { found.stx_mnt_id } else { 0 })
+        let found = rustix::fs::statx(self.root(OFlags::PATH)?, "", flags, MOUNT_ID_UNIQUE)?;
+        let is_unique = found.stx_mask & MOUNT_ID_UNIQUE.bits() != 0;
+        Ok(if is_unique { found.stx_mnt_id } else { 0 })
     }
 
     /// The root directory, if it is still the same mount's.
@@ -148,25 +145,18 @@ impl Mounts {
         self.finder.join(mount, self.promised)
     }
 
-    /// The mount that an own descriptor's file is on.
-    pub(crate) fn of(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<Mount> {
-        let found = rustix::fs::statx(
-            descriptor.as_fd(),
-            "",
-            AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC,
-            StatxFlags::MNT_ID | StatxFlags::from_bits_retain(MOUNT_ID_UNIQUE),
-        )?;
-        let device = (found.stx_dev_major, found.stx_dev_minor);
-        let number = (device, found.stx_mnt_id);
+    /// The mount that a file is on. No file system is asked: its server may be a member, and wait for the supervisor.
+    pub(crate) fn of(&mut self, place: Place) -> Mount {
+        let number = (place.device, place.mount);
         if let Some(mount) = self.known.get(&number) {
-            return Ok(mount.clone());
+            return mount.clone();
         }
-        let mount = self.finder.of_device(device);
+        let mount = self.finder.of_device(place.device);
         // Next time it may answer.
         if !matches!(mount, Mount::Unknown(_)) {
             self.known.insert(number, mount.clone());
         }
-        Ok(mount)
+        mount
     }
 
     /// All that Weir serves.

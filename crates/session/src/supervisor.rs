@@ -24,7 +24,7 @@ use crate::judge::Judge;
 use crate::kill::kill_descendants;
 use crate::listener::{Listener, Stopped};
 use crate::mounts::{FindMounts, Mount, Mounts, Ordered, Promised};
-use crate::task::{Task, lives, write_out};
+use crate::task::{Place, Task, lives, write_out};
 
 /// What happens to a session.
 #[derive(Debug)]
@@ -379,7 +379,7 @@ impl CallReceiver {
         match stopped.call {
             Call::Sync { fd } => self.sync(&stopped, fd),
             Call::SyncFileSystem { fd } => {
-                if let Some((_, mount)) = self.ordered(&stopped, fd) {
+                if let Some(mount) = self.ordered(&stopped, fd) {
                     self.session.commits.promise(vec![mount]);
                 }
                 // The kernel begins to write what mappings changed; a mount by FUSE is not asked for more.
@@ -452,9 +452,11 @@ impl CallReceiver {
 
     /// Whether a call moves to somebody outside, and also what comes while it is under way.
     fn leads_outside(&mut self, stopped: &Stopped, into: i32) -> bool {
-        let file = Task(stopped.thread).duplicate(into);
-        let mount = file.and_then(|file| self.session.mounts().of(file.as_fd()));
-        !matches!(mount, Ok(Mount::Ordered(_))) && self.session.judge().leads_outside(stopped, into)
+        let is_in_order = Task(stopped.thread).descriptor(into).is_ok_and(|place| {
+            place.kind == FileType::RegularFile
+                && matches!(self.session.mounts().of(place), Mount::Ordered(_))
+        });
+        !is_in_order && self.session.judge().leads_outside(stopped, into)
     }
 
     /// Promises, where the mount has an order, else lets the kernel sync.
@@ -475,7 +477,13 @@ impl CallReceiver {
     /// The mount, when what memory-mapped pages of the file have was given to its daemon, and so has its place in the order.
     /// `None` if the kernel must sync; errors are those of the sync.
     fn promise(&mut self, stopped: &Stopped, fd: i32) -> Result<Option<Ordered>, Errno> {
-        let Some((file, mount)) = self.ordered(stopped, fd) else { return Ok(None) };
+        let Some(mount) = self.ordered(stopped, fd) else { return Ok(None) };
+        // Its daemon is no member.
+        let is_of_mount = |place: Place| place.device == mount.device;
+        let Ok(file) = Task(stopped.thread).duplicate(fd, is_of_mount) else { return Ok(None) };
+        if !self.listener.still_waits(stopped) {
+            return Ok(None);
+        }
         match write_out(file.as_fd()) {
             // Of a FIFO or a socket: the kernel knows what fsync(2) says of it.
             Err(Errno::SPIPE) => return Ok(None),
@@ -486,18 +494,18 @@ impl CallReceiver {
         Ok(Some(mount))
     }
 
-    /// A duplicate of a descriptor, and the mount of its file, if a sync is a promise there.
-    fn ordered(&mut self, stopped: &Stopped, fd: i32) -> Option<(OwnedFd, Ordered)> {
-        let file = Task(stopped.thread).duplicate(fd).ok()?;
+    /// The mount of a descriptor's file, if a sync is a promise there.
+    fn ordered(&mut self, stopped: &Stopped, fd: i32) -> Option<Ordered> {
+        let place = Task(stopped.thread).descriptor(fd).ok()?;
         if !self.listener.still_waits(stopped) {
             return None;
         }
-        let mount = self.session.mounts().of(file.as_fd()).ok()?;
+        let mount = self.session.mounts().of(place);
         match mount {
             Mount::Ordered(mount) => {
                 let joined = join(&self.session, &self.session.mounts(), &mount);
                 match joined {
-                    Ok(()) => Some((file, mount)),
+                    Ok(()) => Some(mount),
                     Err(error) => {
                         let place = mount.path.display();
                         self.session.note_fallback(format!("{place}: {error}"));

@@ -16,6 +16,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
@@ -30,6 +31,9 @@ const PATH_BYTES_MAX: usize = 4096;
 /// asm-generic/socket.h, since Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
 
+/// `STATX_MNT_ID_UNIQUE` (linux/stat.h).
+pub(crate) const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
 /// A device number, as `st_dev` has it.
 pub(crate) type Device = (u32, u32);
 
@@ -38,9 +42,11 @@ pub(crate) type Device = (u32, u32);
 pub(crate) struct Task(pub(crate) u32);
 
 /// What a descriptor or a path leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) device: Device,
+    /// The kernel's number for the mount; before Linux 6.8 it may be given again after an unmount.
+    pub(crate) mount: u64,
     pub(crate) inode: u64,
     pub(crate) kind: FileType,
     /// The device that a device file stands for.
@@ -55,10 +61,15 @@ impl Place {
             directory,
             path,
             flags | AtFlags::STATX_DONT_SYNC,
-            StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK,
+            StatxFlags::TYPE
+                | StatxFlags::INO
+                | StatxFlags::NLINK
+                | StatxFlags::MNT_ID
+                | MOUNT_ID_UNIQUE,
         )?;
         Ok(Place {
             device: (found.stx_dev_major, found.stx_dev_minor),
+            mount: found.stx_mnt_id,
             inode: found.stx_ino,
             kind: FileType::from_raw_mode(found.stx_mode.into()),
             represents: (found.stx_rdev_major, found.stx_rdev_minor),
@@ -94,12 +105,28 @@ impl Task {
         Ok(flags(&String::from_utf8_lossy(&facts)))
     }
 
-    /// A duplicate of one of its descriptors.
-    pub(crate) fn duplicate(self, fd: i32) -> io::Result<OwnedFd> {
+    /// A duplicate of one of its descriptors, if that is what was expected: of no file whose file system a member serves. Closing such a duplicate is
+    /// told to the server, whose answer may wait for the calling thread.
+    pub(crate) fn duplicate(
+        self,
+        fd: i32,
+        is_expected: impl FnOnce(Place) -> bool,
+    ) -> io::Result<OwnedFd> {
         if fd < 0 {
             return Err(Errno::BADF.into());
         }
-        Ok(pidfd_getfd(self.pidfd()?, fd, PidfdGetfdFlags::empty())?)
+        let duplicate = pidfd_getfd(self.pidfd()?, fd, PidfdGetfdFlags::empty())?;
+        if Place::of_descriptor(duplicate.as_fd()).is_ok_and(is_expected) {
+            return Ok(duplicate);
+        }
+        // Another thread of the process has put another file there.
+        thread::Builder::new().name("closing".into()).spawn(move || drop(duplicate))?;
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+
+    /// A duplicate of a socket.
+    pub(crate) fn socket(self, fd: i32) -> io::Result<OwnedFd> {
+        self.duplicate(fd, |place| place.kind == FileType::Socket)
     }
 
     pub(crate) fn pidfd(self) -> io::Result<OwnedFd> {
@@ -322,7 +349,9 @@ impl Task {
 
     /// Whether the process has the same root directory as this one.
     fn has_own_root(self) -> io::Result<bool> {
-        let of = |path: &str| Place::of(CWD, path, AtFlags::empty());
+        let of = |path: &str| {
+            Place::of(CWD, path, AtFlags::empty()).map(|place| (place.device, place.inode))
+        };
         Ok(of(&format!("/proc/{}/root", self.0))? == of("/")?)
     }
 }
