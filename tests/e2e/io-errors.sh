@@ -5,7 +5,8 @@
 # end (case read). Without a redo log, by which an fsync would succeed.
 # closed: a sync of home fails over a file that no program has open. It is dirty again, and is written again when a program has
 # read it meanwhile; its times at home, which writing it there changes, do not make Weir drop it.
-# cases: write read closed
+# session: the same as write, in a session (`--sync external`), whose supervisor closes nothing by which an error is told.
+# cases: write read closed session
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -13,6 +14,11 @@ need_filesystem ext4
 need_command mkfs.ext4 fallocate
 weir_only
 pages=2048
+within=()
+if [ "$1" = session ]; then
+    within=("$WEIR" run --sync external --)
+    set -- write
+fi
 
 mkdir "$WORK/memory"
 mount -t tmpfs -o size=128M none "$WORK/memory"
@@ -82,7 +88,7 @@ if [ "$1" = closed ]; then
     exit
 fi
 
-python3 "$SUPPORT/failing.py" "$MNT/cold" "$1" "$pages" "$WORK/broken" "$WORK/healed" &
+"${within[@]}" python3 "$SUPPORT/failing.py" "$MNT/cold" "$1" "$pages" "$WORK/broken" "$WORK/healed" &
 program=$!
 told_or_ended() { exists "$WORK/broken" || ended "$program"; }
 soon told_or_ended || true

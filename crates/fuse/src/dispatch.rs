@@ -270,7 +270,7 @@ impl Call<'_> {
             Operation::Sync { handle, data_only } => {
                 fs.sync(caller.pid, handle, data_only, move |synced| reply.send(empty(synced)));
             }
-            Operation::Flush { handle } => reply.send(empty(fs.flush(handle))),
+            Operation::Flush { handle } => reply.send(empty(fs.flush(caller.pid, handle))),
             Operation::Allocate { handle, offset, len, mode } => {
                 fs.allocate(caller, handle, (offset, len), mode, move |allocated| {
                     reply.send(empty(allocated));

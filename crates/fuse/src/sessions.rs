@@ -331,6 +331,12 @@ impl Sessions {
         }
     }
 
+    /// Whether a thread is a root's own: a supervisor, which also closes duplicates of its members' descriptors.
+    pub(crate) fn is_root(&self, thread: u32) -> bool {
+        self.are_there.load(Ordering::SeqCst)
+            && matches!(self.standing(thread), Some(Standing::Exempt))
+    }
+
     /// What members have posted by the lane and is to be applied before a change, if there is any.
     pub(crate) fn unapplied(&self) -> Option<Unapplied> {
         if !self.are_there.load(Ordering::SeqCst) {
@@ -547,6 +553,7 @@ mod tests {
         let sessions = Sessions::default();
         let (session, _memory) = sessions.add(supervisor, false, None).unwrap();
         assert!(matches!(sessions.standing(supervisor), Some(Standing::Exempt)));
+        assert!(sessions.is_root(supervisor) && !sessions.is_root(member.id()));
         let Verdict::Promise(of) = verdict(&sessions, member.id(), Kind::Sync) else { panic!() };
         assert!(Arc::ptr_eq(&of, &session));
         assert!(sessions.may_use_lane(outsider, false) && sessions.may_use_lane(member.id(), true));

@@ -4,7 +4,7 @@
     failing.py PATH write|read PAGES BROKEN HEALED
 
 Makes partial writes through one descriptor while another is open, checks that fsync fails once for
-each, makes BROKEN, waits for HEALED, checks that fsync succeeds and that all reads back.
+each, makes BROKEN, waits for HEALED, checks that fsync succeeds, but once not by a descriptor that was not told, and that all reads back.
 `verify-write` and `verify-read` check the file on its own.
 """
 
@@ -52,6 +52,7 @@ def main():
 
     fd = os.open(path, os.O_RDWR)
     other = os.open(path, os.O_RDWR)
+    silent = os.open(path, os.O_RDWR)
     for offset, data in changes(pages):
         if os.pwrite(fd, data, offset) != len(data):
             sys.exit("a short write")
@@ -72,7 +73,9 @@ def main():
         if time.monotonic() > deadline:
             sys.exit(f"fsync still says {said} long after the disk works again")
         time.sleep(0.2)
-    for descriptor in (other, late):
+    if fsync_says(silent) == "ok":
+        sys.exit("a descriptor was never told of the error")
+    for descriptor in (other, late, silent):
         fsync_says(descriptor)
         said = fsync_says(descriptor)
         if said != "ok":

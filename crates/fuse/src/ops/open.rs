@@ -335,11 +335,15 @@ impl FileSystem {
         Ok((looked, open_again(data.as_fd())?))
     }
 
-    /// close(2) of one descriptor: reports an error of write-back that was not reported to the description yet.
-    pub(crate) fn flush(self: &Arc<Self>, handle: u64) -> Result<(), Errno> {
+    /// close(2) of one descriptor: reports an error of write-back that was not reported to the description yet. Not to the supervisor of a session,
+    /// which closes a duplicate: the error is owed to the program.
+    pub(crate) fn flush(self: &Arc<Self>, thread: u32, handle: u64) -> Result<(), Errno> {
         let open = self.open_file(handle)?;
         if open.writes {
             self.settle(&open.inode);
+        }
+        if self.sessions.is_root(thread) {
+            return Ok(());
         }
         match open.take_error(&self.shard) {
             Some(kind) => Err(kind.into()),
