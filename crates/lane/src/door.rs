@@ -46,6 +46,8 @@ struct Shared {
     distrusts: AtomicU64,
     /// How often a member has taken the other end from a socket.
     disconnections: AtomicU64,
+    /// How many mounts are about to be added: their daemons may promise by now what is counted in no memory that members have.
+    joining: AtomicU32,
 }
 
 #[repr(C)]
@@ -105,6 +107,22 @@ impl Page {
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
         self.shared().closed.load(Ordering::SeqCst) != 0
+    }
+
+    /// A mount's daemon is about to be asked to count what it promises. Until [`Page::end_joining`] no door is open.
+    pub fn begin_joining(&self) {
+        self.shared().joining.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The mount was added, or its daemon counts nothing.
+    pub fn end_joining(&self) {
+        self.shared().joining.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether there are as many mounts as a member knows, and none is about to be added.
+    pub fn has_only(&self, mounts: usize) -> bool {
+        // In this order: a mount is added before it is not joining any more.
+        self.shared().joining.load(Ordering::SeqCst) == 0 && self.mounts() == mounts
     }
 
     /// Adds a mount, whose counts members may ask for by now. There is no room for more than [`MOUNTS_MAX`]: then the door closes.
@@ -238,6 +256,23 @@ mod tests {
         supervisor.add(mount(99, b"/mnt"));
         assert!(member.is_closed());
         assert_eq!((member.mounts(), member.number(MOUNTS_MAX)), (MOUNTS_MAX, None));
+    }
+
+    #[test]
+    fn a_member_has_no_door_while_a_mount_is_about_to_be_added() {
+        let (supervisor, fd) = Page::create().unwrap();
+        let member = Page::open(&fd).unwrap();
+        assert!(member.has_only(0));
+        supervisor.begin_joining();
+        assert!(!member.has_only(0));
+        // Its daemon counts nothing.
+        supervisor.end_joining();
+        assert!(member.has_only(0));
+        supervisor.begin_joining();
+        supervisor.add(Mount { device: (0, 1), number: 7, path: b"/mnt" });
+        assert!(!member.has_only(0) && !member.has_only(1));
+        supervisor.end_joining();
+        assert!(!member.has_only(0) && member.has_only(1));
     }
 
     #[test]

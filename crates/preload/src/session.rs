@@ -123,7 +123,7 @@ fn session() -> Option<&'static Session> {
     }
     // SAFETY: written before `IS_MEMBER` was set, and never changed.
     let session = unsafe { (*SESSION.0.get()).assume_init_ref() };
-    (!session.page.is_closed() && session.page.mounts() == session.mounts).then_some(session)
+    (!session.page.is_closed() && session.page.has_only(session.mounts)).then_some(session)
 }
 
 impl Session {

@@ -5,6 +5,8 @@
 //!
 //! Invariants:
 //! - a commit covers the promises that were counted when it began, and no others;
+//! - while a daemon is being asked to count its promises, which it may make from then on, no member has a door, and nobody is told that nothing
+//!   is promised;
 //! - after a commit has failed no call goes on. The death of a daemon after which nothing was left to commit ends the session as well, within
 //!   [`LOOK`].
 //!
@@ -52,7 +54,7 @@ pub(crate) struct Commits {
     state: Mutex<State>,
     /// Something waits, or the session is to end.
     changed: Condvar,
-    /// Promises or calls that wait have become fewer.
+    /// Promises, calls that wait or daemons that are being asked have become fewer.
     progress: Condvar,
 }
 
@@ -68,6 +70,8 @@ struct State {
     /// The counts of mounts whose numbers others have by now.
     former: Vec<Arc<Promises>>,
     door: Door,
+    /// Daemons that are being asked to count: they may have promised what is not known yet.
+    joining: usize,
     waiting: Vec<Waiting>,
     /// Somebody waits for everything to be durable.
     is_wanted: bool,
@@ -248,6 +252,7 @@ impl Commits {
             mounts: Vec::new(),
             joined: Vec::new(),
             former: Vec::new(),
+            joining: 0,
             waiting: Vec::new(),
             is_wanted: false,
             oldest: None,
@@ -279,6 +284,14 @@ impl Commits {
             *counts.waited.entry(BY_MEMBERS.to_owned()).or_default() += by_members;
         }
         counts
+    }
+
+    /// The daemon of a mount is about to be asked to count what it promises: to be held until it has [joined](Commits::join), or does not.
+    pub(crate) fn joining(&self) -> Joining<'_> {
+        let mut state = self.lock();
+        state.joining += 1;
+        state.door.page.begin_joining();
+        Joining(self)
     }
 
     /// The daemon of a mount counts what it promises.
@@ -372,7 +385,7 @@ impl Commits {
 
     /// The devices of the mounts with promises that are not durable.
     pub(crate) fn promised(&self) -> Vec<Device> {
-        let mut state = self.lock();
+        let mut state = self.lock_joined();
         state.notice();
         state.mounts.iter().map(|(mount, _)| mount.device).collect()
     }
@@ -395,7 +408,7 @@ impl Commits {
 
     /// Lets a call go on when all that was promised so far is durable.
     pub(crate) fn wait(&self, listener: &Arc<Listener>, stopped: Stopped) {
-        let mut state = self.lock();
+        let mut state = self.lock_joined();
         state.notice();
         if state.mounts.is_empty() && !state.has_failed {
             drop(state);
@@ -410,7 +423,7 @@ impl Commits {
 
     /// Waits until all promises made so far are durable; returns whether they are.
     pub(crate) fn settle(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.lock_joined();
         state.notice();
         let needs = state.promised;
         // Others may go on promising.
@@ -547,6 +560,25 @@ impl Commits {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect(NOT_POISONED)
     }
+
+    /// When the promises of all daemons that may make some are known. A daemon that is asked answers soon, or is given up.
+    fn lock_joined(&self) -> MutexGuard<'_, State> {
+        self.progress.wait_while(self.lock(), |state| state.joining > 0).expect(NOT_POISONED)
+    }
+}
+
+/// A daemon is being asked to count what it promises.
+#[must_use]
+pub(crate) struct Joining<'a>(&'a Commits);
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.joining -= 1;
+        state.door.page.end_joining();
+        drop(state);
+        self.0.progress.notify_all();
+    }
 }
 
 /// Whether the other side has closed a connection.
@@ -646,6 +678,27 @@ mod tests {
         daemon.promise();
         assert!(commits.has_joined((0, 1)));
         assert_eq!(commits.promised(), [(0, 1)]);
+    }
+
+    #[test]
+    fn nothing_is_judged_while_a_daemon_may_promise_what_is_not_known() {
+        let (daemon, memory) = Promises::create().unwrap();
+        let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let commits = Commits::new().unwrap();
+        let member = Page::open(commits.memory_for_member(ASK_PAGE).unwrap()).unwrap();
+        let joining = commits.joining();
+        assert!(!member.has_only(0), "a member has a door");
+        daemon.promise();
+        std::thread::scope(|scope| {
+            let promised = scope.spawn(|| commits.promised());
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!promised.is_finished(), "a promise was missed");
+            commits.join(mount(1), mounts::Joined { connection: here.into(), memory }).unwrap();
+            assert!(!member.has_only(1), "a member has a door");
+            drop(joining);
+            assert_eq!(promised.join().unwrap(), [(0, 1)]);
+        });
+        assert!(member.has_only(1));
     }
 
     #[test]

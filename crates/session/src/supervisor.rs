@@ -206,6 +206,8 @@ fn join_those_that_answer(session: &Session) -> Result<(), String> {
 /// The same of one mount.
 fn join(session: &Session, mounts: &Mounts, mount: &Ordered) -> io::Result<()> {
     if !session.commits.has_joined(mount.device) {
+        // First: it may promise something before it answers.
+        let _joining = session.commits.joining();
         let joined = mounts.join(mount)?;
         session.judge().note_daemon(joined.connection.as_fd())?;
         session.commits.join(mount.clone(), joined)?;
