@@ -150,7 +150,7 @@ ways)
         esac
         within=()
         case $way in
-        *inherited_at* | *inherited_socket) within=(python3 "$LEAVING" inheriting "$way") ;;
+        *inherited_at* | *inherited_socket | *inherited_pipe*) within=(python3 "$LEAVING" inheriting "$way") ;;
         esac
         case $way in
         add_to_an_event_passed_out) least=4 ;; # The message that passes it out, and each of three uses.

@@ -416,9 +416,11 @@ impl Judge {
         shows_locks: bool,
     ) -> io::Result<bool> {
         for (fd, place) in task.descriptors(first, last)? {
-            // The root of a tree has what was inherited open.
             let number = (place.device, place.inode);
-            let is_kept_open = self.is_inherited(number) && !self.let_go.contains(&number);
+            // The root of a tree has what was inherited open; a member may have opened the same FIFO or device again.
+            let is_kept_open = self.is_inherited(number)
+                && !self.let_go.contains(&number)
+                && self.shares_description_with_root(task, fd, number);
             let is_noticed = match place.kind {
                 FileType::RegularFile if is_only(promised, place.device) => {
                     shows_locks && task.has_locks_on(number)?

@@ -11,7 +11,7 @@
     leaving.py ways                             the names, each with `outside` or `inside`: whether somebody outside can notice it
     leaving.py serve SOCKET                     accepts connections on a Unix socket and on the TCP port that it prints, and reads
     leaving.py talk HOW DIRECTORY               sends and receives by a socket whose address is in DIRECTORY; syncs a file there before each message
-    leaving.py inheriting WAY COMMAND...        runs COMMAND with a TCP socket that listens and with a connection, for ways that use these
+    leaving.py inheriting WAY COMMAND...        runs COMMAND with a TCP socket that listens and with a connection, or with a pipe, for ways that use these
 """
 
 import array
@@ -179,6 +179,8 @@ def inherit(way, command):
     listening.listen()
     ends = [socket.create_connection(listening.getsockname()), listening.accept()[0]]
     numbers = [end.fileno() for end in (listening, *ends)]
+    if "pipe" in way:
+        numbers = list(os.pipe())
     environment = {**os.environ, "INHERITED": " ".join(map(str, numbers))}
     program = subprocess.Popen(command, pass_fds=numbers, env=environment)
     if "accepted_outside" in way:
@@ -536,6 +538,12 @@ def close_inherited_file_that_was_opened_again(self):
 
 
 @outside
+def close_an_inherited_pipe_that_was_opened_again(self):
+    written = os.environ["INHERITED"].split()[1]
+    os.close(os.open("/proc/self/fd/" + written, os.O_WRONLY))
+
+
+@outside
 def make_in_a_linked_directory(self):
     # Somebody may change where the link leads, until the file is made.
     os.close(os.open(self.mount + "/linked/new", os.O_CREAT | os.O_WRONLY, 0o600))
@@ -777,6 +785,12 @@ def make_by_a_relative_path(self):
 @inside
 def close_a_duplicate_of_what_was_inherited(self):
     os.close(os.dup(1))
+
+
+@inside
+def close_an_inherited_pipe(self):
+    for number in os.environ["INHERITED"].split():
+        os.close(int(number))
 
 
 @inside
