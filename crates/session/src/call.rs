@@ -47,6 +47,8 @@ pub(crate) enum Call {
     Message { fd: i32, header: Option<u64> },
     /// connect(2): where the address is.
     Connects { fd: i32, address: u64 },
+    /// bind(2): gives a socket a name, by which somebody outside may find it, whoever is at its other end.
+    Binds,
     /// listen(2): from now on the kernel names the caller as the peer of those who connect (SO_PEERCRED, unix(7)).
     Listens { fd: i32 },
     /// recvmsg(2) and recvmmsg(2): a message may bring descriptors. The header as above.
@@ -136,6 +138,7 @@ impl Call {
             Call::Opens { .. } => "making or cutting a file",
             Call::Signal { .. } => "signalling",
             Call::Connects { .. } => "connecting",
+            Call::Binds => "binding",
             Call::Listens { .. } => "listening",
             Call::Foreign { number } | Call::Unknown { number } => {
                 return format!("system call {number}").into();
@@ -170,7 +173,6 @@ impl Call {
             | libc::SYS_pwritev2
             | libc::SYS_sendto
             | libc::SYS_shutdown
-            | libc::SYS_bind
             | libc::SYS_setsockopt
             | libc::SYS_ftruncate
             | libc::SYS_fallocate
@@ -182,6 +184,7 @@ impl Call {
             libc::SYS_sendfile if arguments[3] == 0 => Call::Output { fd: fd(0) },
             libc::SYS_sendfile | libc::SYS_vmsplice => Call::Sends { fd: fd(0) },
             libc::SYS_connect => Call::Connects { fd: fd(0), address: arguments[1] },
+            libc::SYS_bind => Call::Binds,
             libc::SYS_listen => Call::Listens { fd: fd(0) },
             libc::SYS_fcntl if SIGNALS.contains(&(arguments[1] as u32)) => Call::Owner,
             libc::SYS_flock | libc::SYS_fcntl => Call::Locks { fd: fd(0) },
@@ -273,6 +276,7 @@ mod tests {
         assert_eq!(of(libc::SYS_fcntl, owner), Call::Owner);
         assert_eq!(of(libc::SYS_ioctl, [3, 0x8901, 0, 0, 0, 0]), Call::Owner);
         assert_eq!(of(libc::SYS_ioctl, [3, 1, 0, 0, 0, 0]), Call::Control { fd: 3 });
+        assert_eq!(of(libc::SYS_bind, [3, 1, 0, 0, 0, 0]), Call::Binds);
         assert_eq!(of(libc::SYS_dup2, [3, 5, 0, 0, 0, 0]), Call::Closes { first: 5, last: 5 });
         assert_eq!(
             of(libc::SYS_symlink, [0x10, 0x20, 0, 0, 0, 0]),

@@ -566,6 +566,11 @@ def stop_listening(self):
 
 
 @outside
+def name_a_socket_between_members(self):
+    self.left.bind(self.outside + "/named")
+
+
+@outside
 def send_a_datagram_elsewhere(self):
     left, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     left.sendto(b"x", self.peer.split(":", 1)[1] + "-datagrams")
