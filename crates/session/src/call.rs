@@ -174,6 +174,7 @@ impl Call {
             | libc::SYS_sendto
             | libc::SYS_shutdown
             | libc::SYS_setsockopt
+            | libc::SYS_getsockopt
             | libc::SYS_ftruncate
             | libc::SYS_fallocate
             | libc::SYS_fchmod

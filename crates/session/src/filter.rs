@@ -47,7 +47,7 @@ const HARMLESS: &[(libc::c_long, libc::c_long)] = &[
     (libc::SYS_accept, libc::SYS_accept),
     (libc::SYS_recvfrom, libc::SYS_recvfrom),
     (libc::SYS_getsockname, libc::SYS_socketpair),
-    (libc::SYS_getsockopt, libc::SYS_vfork),
+    (libc::SYS_clone, libc::SYS_vfork),
     (libc::SYS_wait4, libc::SYS_wait4),
     (libc::SYS_uname, libc::SYS_uname),
     (libc::SYS_shmdt, libc::SYS_shmdt),
@@ -146,6 +146,9 @@ const QUESTIONS: &[u32] = &[
     libc::FIONCLEX as u32,
 ];
 
+/// Levels of options whose questions do more than ask: of SCTP, one connects (SCTP_SOCKOPT_CONNECTX3, linux/sctp.h).
+const ACTING: &[u32] = &[libc::IPPROTO_SCTP as u32];
+
 const CONDITIONAL: &[Conditional] = &[
     Conditional { number: libc::SYS_open, argument: 1, passes: Condition::WithoutBits(CHANGING) },
     Conditional { number: libc::SYS_openat, argument: 2, passes: Condition::WithoutBits(CHANGING) },
@@ -168,6 +171,7 @@ const CONDITIONAL: &[Conditional] = &[
         passes: Condition::OneOf(&[0]),
     },
     Conditional { number: libc::SYS_sched_setattr, argument: 0, passes: Condition::OneOf(&[0]) },
+    Conditional { number: libc::SYS_getsockopt, argument: 1, passes: Condition::NoneOf(ACTING) },
     Conditional { number: libc::SYS_fcntl, argument: 1, passes: Condition::NoneOf(LOCKS) },
     Conditional { number: libc::SYS_ioctl, argument: 1, passes: Condition::OneOf(QUESTIONS) },
 ];
@@ -535,6 +539,9 @@ mod tests {
         assert_eq!(of(libc::SYS_prlimit64, [7, 0, 0]), STOP);
         assert_eq!(asked(libc::SYS_ioctl, libc::TCGETS), ALLOW);
         assert_eq!(asked(libc::SYS_ioctl, libc::TIOCSTI), STOP);
+        assert_eq!(asked(libc::SYS_getsockopt, libc::SOL_SOCKET as u64), ALLOW);
+        assert_eq!(asked(libc::SYS_getsockopt, libc::IPPROTO_TCP as u64), ALLOW);
+        assert_eq!(asked(libc::SYS_getsockopt, libc::IPPROTO_SCTP as u64), STOP);
     }
 
     #[test]
