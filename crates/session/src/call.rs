@@ -35,6 +35,8 @@ pub(crate) enum Call {
     Submits { count: u64, list: u64 },
     /// Asks something of a descriptor's driver (ioctl(2)): what, is not known.
     Control { fd: i32 },
+    /// A thread of the kernel is to work for a device of the caller's (vhost): it would send without a call.
+    Employs,
     /// Somebody is to get signals when something happens to a descriptor (fcntl(2), F_SETOWN).
     Owner,
     /// From one descriptor into another (splice(2), tee(2)). The first may be noticed, too, where it is a pipe; and what comes into it
@@ -76,6 +78,11 @@ const SIGNALS: [u32; 3] = [libc::F_SETOWN as u32, F_SETSIG, F_SETOWN_EX];
 /// Requests of ioctl(2) that do the same: FIOASYNC, FIOSETOWN, SIOCSPGRP (asm-generic/ioctls.h, sockios.h).
 const ASYNCHRONOUS: [u32; 3] = [0x5452, 0x8901, 0x8902];
 
+/// The request of ioctl(2) with which each use of vhost begins: VHOST_SET_OWNER (linux/vhost.h).
+const VHOST_SET_OWNER: u32 = 0xaf01;
+/// ioctl(2) of i386, and of x32.
+const FOREIGN_IOCTL: [c_long; 2] = [54, X32_BIT | 514];
+
 /// `__X32_SYSCALL_BIT` (asm/unistd.h).
 const X32_BIT: c_long = 0x4000_0000;
 
@@ -110,9 +117,14 @@ const FOREIGN_REFUSED: [c_long; 16] = [
 ];
 
 impl Call {
-    /// Whether it is a call of another architecture that is refused, as where the kernel does not have it: what leaves by it cannot be stopped later.
-    pub(crate) fn is_refused(self) -> bool {
-        matches!(self, Call::Foreign { number } if FOREIGN_REFUSED.contains(&number))
+    /// The error with which a call is refused, as where the kernel does not have it: what leaves by it cannot be stopped later.
+    pub(crate) fn refused(self) -> Option<i32> {
+        match self {
+            Call::Foreign { number } if FOREIGN_REFUSED.contains(&number) => Some(libc::ENOSYS),
+            // Emulators then send by themselves.
+            Call::Employs => Some(libc::ENOTTY),
+            _ => None,
+        }
     }
 
     /// What it does, for a report.
@@ -126,6 +138,7 @@ impl Call {
             Call::Locks { .. } => "locking",
             Call::Submits { .. } => "submitting asynchronous I/O",
             Call::Control { .. } => "asking a device",
+            Call::Employs => "employing the kernel",
             Call::Owner => "having signals sent",
             Call::Moves { .. } => "moving between descriptors",
             Call::Sends { .. } => "sending pages",
@@ -149,7 +162,10 @@ impl Call {
     /// Reads a call.
     pub(crate) fn of(architecture: u32, number: c_long, arguments: &[u64; 6]) -> Call {
         if architecture != AUDIT_ARCH_X86_64 || number & X32_BIT != 0 {
-            return Call::Foreign { number };
+            return match FOREIGN_IOCTL.contains(&number) && arguments[1] as u32 == VHOST_SET_OWNER {
+                true => Call::Employs,
+                false => Call::Foreign { number },
+            };
         }
         let fd = |index: usize| arguments[index] as i32;
         let path = |index: usize| Path { directory: libc::AT_FDCWD, address: arguments[index] };
@@ -190,6 +206,7 @@ impl Call {
             libc::SYS_fcntl if SIGNALS.contains(&(arguments[1] as u32)) => Call::Owner,
             libc::SYS_flock | libc::SYS_fcntl => Call::Locks { fd: fd(0) },
             libc::SYS_ioctl if ASYNCHRONOUS.contains(&(arguments[1] as u32)) => Call::Owner,
+            libc::SYS_ioctl if arguments[1] as u32 == VHOST_SET_OWNER => Call::Employs,
             libc::SYS_ioctl => Call::Control { fd: fd(0) },
             libc::SYS_io_submit => Call::Submits { count: arguments[1], list: arguments[2] },
             libc::SYS_copy_file_range => Call::Output { fd: fd(2) },
@@ -293,6 +310,16 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_works_for_no_device_of_a_session() {
+        let arguments = [3, u64::from(VHOST_SET_OWNER), 0, 0, 0, 0];
+        let foreign = Call::of(0x4000_0003, 54, &arguments);
+        for call in [of(libc::SYS_ioctl, arguments), of(X32_BIT | 514, arguments), foreign] {
+            assert_eq!(call.refused(), Some(libc::ENOTTY));
+        }
+        assert_eq!(Call::of(0x4000_0003, 54, &[1; 6]), Call::Foreign { number: 54 });
+    }
+
+    #[test]
     fn what_is_not_known_is_unknown() {
         let asked = Call::AsksForDoor { what: 3 };
         assert_eq!(of(door::ASK, [3, 0, 0, 0, 0, 0]), asked);
@@ -303,9 +330,10 @@ mod tests {
         }
         assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Foreign { number: 4 });
         assert_eq!(of(0x4000_0004, [0; 6]), Call::Foreign { number: 0x4000_0004 });
-        assert!(Call::of(0x4000_0003, 187, &[1; 6]).is_refused());
-        assert!(of(0x4000_0028, [0; 6]).is_refused());
-        assert!(!of(0x4000_0004, [0; 6]).is_refused() && !of(187, [0; 6]).is_refused());
+        let refused = Some(libc::ENOSYS);
+        assert_eq!(Call::of(0x4000_0003, 187, &[1; 6]).refused(), refused);
+        assert_eq!(of(0x4000_0028, [0; 6]).refused(), refused);
+        assert_eq!((of(0x4000_0004, [0; 6]).refused(), of(187, [0; 6]).refused()), (None, None));
         assert_eq!(Call::Unknown { number: 165 }.what(), "system call 165");
     }
 }

@@ -313,7 +313,11 @@ impl Judge {
                 changes_inside(task, path, promised)? || opens_what_nobody_reads(task, path)?
             }
             Call::Signal { process } => process > 0 && self.is_member(process as u32, task)?,
-            Call::Binds | Call::Owner | Call::Foreign { .. } | Call::Unknown { .. } => false,
+            Call::Binds
+            | Call::Employs
+            | Call::Owner
+            | Call::Foreign { .. }
+            | Call::Unknown { .. } => false,
         })
     }
 

@@ -378,6 +378,9 @@ impl CallReceiver {
         if self.session.judge().disconnects(&stopped) {
             self.session.commits.disconnected();
         }
+        if let Some(errno) = stopped.call.refused() {
+            return self.listener.fail(&stopped, errno);
+        }
         match stopped.call {
             Call::Sync { fd } => self.sync(&stopped, fd),
             Call::SyncFileSystem { fd } => {
@@ -414,7 +417,6 @@ impl CallReceiver {
             Call::Sends { fd } if is_stream(&stopped, fd) => {
                 self.listener.fail(&stopped, libc::EINVAL);
             }
-            call if call.is_refused() => self.listener.fail(&stopped, libc::ENOSYS),
             Call::AsksForDoor { what } => self.give_memory(&stopped, what),
             Call::AsksWhetherOutside { fd } => {
                 let is_outside = self.session.judge().leads_outside(&stopped, fd);
