@@ -132,7 +132,10 @@ ways)
     server=$!
     soon filled "$WORK/port" || fail "the server does not begin"
     sleep 1000 &
-    export OUTSIDER=$!
+    export OUTSIDER=$! SERVED=$WORK/served
+    mkdir "$SERVED" "$WORK/of-server"
+    "$BENCH" passthrough "$WORK/of-server" "$SERVED" &
+    soon mountpoint -q "$SERVED" || fail "the other server does not mount"
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"
     ln -s "$WORK/outside/file" "$MNT/leads-outside"
     ln -s "$WORK/outside/not-there" "$MNT/dangles"
@@ -171,6 +174,7 @@ ways)
         tested=$((tested + 1))
     done < <(python3 "$LEAVING" ways)
     kill "$server" "$OUTSIDER"
+    umount "$SERVED"
     umount_weir "$MNT"
     counts "$tested ways"
     ;;

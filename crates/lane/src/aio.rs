@@ -20,6 +20,8 @@ pub struct Request {
     pub fd: i32,
     /// Others may notice what it does to its file: it writes, or is not known. Otherwise it reads, waits, or syncs.
     pub changes: bool,
+    /// It syncs its file, which the file system may tell others.
+    pub syncs: bool,
     /// The eventfd that is told.
     pub tells: Option<i32>,
 }
@@ -33,6 +35,7 @@ impl Request {
         Request {
             fd: word(20).cast_signed(),
             changes: !is_quiet,
+            syncs: matches!(opcode, FSYNC | FDSYNC),
             tells: (word(56) & TELLS != 0).then(|| word(60).cast_signed()),
         }
     }
@@ -46,13 +49,18 @@ mod tests {
     fn requests_are_read_as_the_kernel_reads_them() {
         let mut bytes = [0; BYTES];
         bytes[20] = 7;
-        assert_eq!(Request::of(&bytes), Request { fd: 7, changes: false, tells: None });
+        let read = Request { fd: 7, changes: false, syncs: false, tells: None };
+        assert_eq!(Request::of(&bytes), read);
+        for opcode in [2, 3] {
+            bytes[16] = opcode;
+            assert_eq!(Request::of(&bytes), Request { syncs: true, ..read }, "{opcode}");
+        }
         for opcode in [1, 4, 8, 9, 200] {
             bytes[16] = opcode;
             assert!(Request::of(&bytes).changes, "{opcode}");
         }
         bytes[56] = 1;
         bytes[60] = 9;
-        assert_eq!(Request::of(&bytes), Request { fd: 7, changes: true, tells: Some(9) });
+        assert_eq!(Request::of(&bytes), Request { changes: true, tells: Some(9), ..read });
     }
 }

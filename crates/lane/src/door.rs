@@ -189,7 +189,7 @@ impl Page {
     }
 }
 
-/// File systems on which closing a file that was only read has no effect: their names in the mount table, and their `f_type` (statfs(2)).
+/// File systems on which closing a file that was only read, or a sync, tells nobody: their names in the mount table, and their `f_type` (statfs(2)).
 const PLAIN: [(&str, i64); 24] = [
     ("ext4", 0xef53),
     ("ext3", 0xef53),

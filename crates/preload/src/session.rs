@@ -397,7 +397,8 @@ pub(crate) unsafe extern "C" fn submit(
         let mut bytes = [[0_u8; aio::BYTES]];
         sys::read_own_memory(*address, &mut bytes)?;
         let request = Request::of(&bytes[0]);
-        if request.tells.is_some() || request.changes && !matches!(way(request.fd), Way::Door) {
+        let may_be_noticed = request.changes || request.syncs;
+        if request.tells.is_some() || may_be_noticed && !matches!(way(request.fd), Way::Door) {
             return None;
         }
     }

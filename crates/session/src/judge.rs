@@ -268,6 +268,7 @@ impl Judge {
     ) -> io::Result<bool> {
         let inside = |fd| self.is_inside(task, fd, promised);
         Ok(match call {
+            // Decided by the supervisor.
             Call::Sync { .. }
             | Call::SyncFileSystem { .. }
             | Call::WriteOut { .. }
@@ -288,6 +289,9 @@ impl Judge {
                 for request in requests(task, count, list)? {
                     let told = request.tells.map_or(Ok(true), inside)?;
                     if !told || request.changes && !inside(request.fd)? {
+                        return Ok(false);
+                    }
+                    if request.syncs && !inside(request.fd)? && task.sync_is_noticed(request.fd)? {
                         return Ok(false);
                     }
                 }

@@ -382,15 +382,15 @@ impl CallReceiver {
             return self.listener.fail(&stopped, errno);
         }
         match stopped.call {
-            Call::Sync { fd } => self.sync(&stopped, fd),
+            Call::Sync { fd } => self.sync(stopped, fd),
             Call::SyncFileSystem { fd } => {
                 if let Some(mount) = self.ordered(&stopped, fd) {
                     self.session.commits.promise(vec![mount]);
                 }
                 // The kernel begins to write what mappings changed; a mount by FUSE is not asked for more.
-                self.listener.pass(&stopped);
+                self.let_kernel_sync(stopped, fd);
             }
-            Call::WriteOut { .. } => self.listener.pass(&stopped),
+            Call::WriteOut { fd } => self.let_kernel_sync(stopped, fd),
             Call::SyncAll => {
                 // What others have changed there it does not cover on a FUSE mount.
                 let commits = &self.session.commits;
@@ -405,7 +405,7 @@ impl CallReceiver {
                 if !mounts.is_empty() {
                     self.session.commits.promise(mounts);
                 }
-                // The kernel syncs all other file systems.
+                // The kernel syncs all other file systems. If it waited because one may tell a server of it, each sync(2) would wait.
                 self.listener.pass(&stopped);
             }
             // Programs then read and write, as where the kernel cannot do it.
@@ -464,17 +464,30 @@ impl CallReceiver {
     }
 
     /// Promises, where the mount has an order, else lets the kernel sync.
-    fn sync(&mut self, stopped: &Stopped, fd: i32) {
-        match self.promise(stopped, fd) {
+    fn sync(&mut self, stopped: Stopped, fd: i32) {
+        match self.promise(&stopped, fd) {
             Ok(Some(mount)) if self.session.commits.is_waited_for(&mount) => {
-                self.listener.pass(stopped);
+                self.listener.pass(&stopped);
             }
             Ok(Some(mount)) => {
                 self.session.commits.promise(vec![mount]);
-                self.listener.succeed(stopped);
+                self.listener.succeed(&stopped);
             }
-            Ok(None) => self.listener.pass(stopped),
-            Err(errno) => self.listener.fail(stopped, errno.raw_os_error()),
+            Ok(None) => self.let_kernel_sync(stopped, fd),
+            Err(errno) => self.listener.fail(&stopped, errno.raw_os_error()),
+        }
+    }
+
+    /// Lets the kernel sync, when what was promised is durable if the file's server or daemon is told.
+    fn let_kernel_sync(&self, stopped: Stopped, fd: i32) {
+        let task = Task(stopped.thread);
+        let commits = &self.session.commits;
+        let has_joined = || task.descriptor(fd).is_ok_and(|place| commits.has_joined(place.device));
+        let is_promised = !commits.promised().is_empty();
+        if is_promised && !has_joined() && task.sync_is_noticed(fd).unwrap_or(true) {
+            commits.wait(&self.listener, stopped);
+        } else {
+            self.listener.pass(&stopped);
         }
     }
 

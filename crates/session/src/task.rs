@@ -188,9 +188,21 @@ impl Task {
     /// Whether closing a descriptor of a file may have an effect outside: by its file system ([`weir_lane::door::hides_ends_on`]), or because the file has
     /// no name and is deleted then. No file system is asked: its daemon may be a member, and wait for the supervisor.
     pub(crate) fn end_is_noticed(self, fd: i32, place: Place) -> io::Result<bool> {
-        if place.is_removed {
-            return Ok(true);
+        Ok(place.is_removed || self.tells_others(fd)?)
+    }
+
+    /// Whether a sync of a descriptor's file may be noticed outside, by its file system as above.
+    pub(crate) fn sync_is_noticed(self, fd: i32) -> io::Result<bool> {
+        match self.descriptor(fd) {
+            // The call will fail.
+            Err(Errno::NOENT) => Ok(false),
+            Ok(place) if matches!(place.kind, FileType::Fifo | FileType::Socket) => Ok(false),
+            _ => self.tells_others(fd),
         }
+    }
+
+    /// Whether a descriptor's file system is not known to be one of plain files of this machine.
+    fn tells_others(self, fd: i32) -> io::Result<bool> {
         let facts = fs::read(format!("/proc/{}/fdinfo/{fd}", self.0))?;
         let facts = String::from_utf8_lossy(&facts);
         let Some(mount) = facts.lines().find_map(|line| line.strip_prefix("mnt_id:")) else {

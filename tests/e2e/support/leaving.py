@@ -201,6 +201,7 @@ class Ways:
         self.read, self.write = os.pipe()
         self.left, self.right = socket.socketpair()
         self.null = os.open("/dev/null", os.O_WRONLY)
+        self.served = os.open(os.environ["SERVED"] + "/file", os.O_RDWR | os.O_CREAT, 0o644)
         self.file = os.open(mount + "/synced", os.O_RDWR | os.O_CREAT, 0o644)
         self.other = os.open(mount + "/other", os.O_RDWR | os.O_CREAT, 0o644)
         self.elsewhere = os.open(outside + "/file", os.O_RDWR | os.O_CREAT, 0o644)
@@ -264,7 +265,9 @@ def submit(fd, how, opcode=1, event=None):
     assert libc.syscall(206, 8, ctypes.byref(context)) == 0
     data = ctypes.create_string_buffer(b"asynchronous")
     flags, told = (0, 0) if event is None else (1, event)
-    request = struct.pack("=QIIHhIQQqQII", 7, 0, 0, opcode, 0, fd, ctypes.addressof(data), 12, 0, 0, flags, told)
+    is_sync = opcode in (2, 3)
+    memory, size = (0, 0) if is_sync else (ctypes.addressof(data), 12)
+    request = struct.pack("=QIIHhIQQqQII", 7, 0, 0, opcode, 0, fd, memory, size, 0, 0, flags, told)
     request = ctypes.create_string_buffer(request)
     requests = (ctypes.c_void_p * 1)(ctypes.addressof(request))
     if how == "function":
@@ -279,7 +282,7 @@ def submit(fd, how, opcode=1, event=None):
         assert libc.syscall(209, context, 1, requests) == 1
     done = ctypes.create_string_buffer(32)
     assert libc.syscall(208, context, 1, 1, done, None) == 1
-    assert struct.unpack("=QQqq", done.raw)[2] == 12
+    assert struct.unpack("=QQqq", done.raw)[2] == size
     return data.raw
 
 
@@ -335,6 +338,31 @@ def submit_outside_by_the_function(self):
 @outside
 def submit_what_cannot_be_read(self):
     submit(self.other, "unreadable")
+
+
+@outside
+def sync_a_file_of_another_server(self):
+    os.fsync(self.served)
+
+
+@outside
+def sync_the_file_system_of_another_server(self):
+    assert libc.syncfs(self.served) == 0
+
+
+@outside
+def write_out_to_another_server(self):
+    assert libc.syscall(277, self.served, 0, 0, 2) == 0
+
+
+@outside
+def submit_a_sync_to_another_server(self):
+    submit(self.served, "call", opcode=2)
+
+
+@outside
+def submit_a_sync_to_another_server_by_the_function(self):
+    submit(self.served, "function", opcode=3)
 
 
 @outside
@@ -818,6 +846,14 @@ def submit_to_the_mount(self):
     submit(self.other, "call")
     self.sync()
     submit(self.other, "call", event=os.eventfd(0))
+
+
+@inside
+def sync_elsewhere(self):
+    submit(self.other, "function", opcode=2)
+    os.fsync(self.own)
+    libc.syncfs(self.own)
+    submit(self.own, "call", opcode=3)
 
 
 @inside
