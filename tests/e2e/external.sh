@@ -507,6 +507,8 @@ no-end)
 inside)
     # A daemon in a session: its syncs are done, and nobody waits for what cannot come.
     mkdir "$WORK/inner" "$WORK/there"
+    printf '\1\0/no-such-socket\0' >"$WORK/inner/address"
+    truncate -s 4096 "$WORK/inner/address" "$WORK/inner/numbers"
     for mode in external every-write; do
         begun=$SECONDS
         # shellcheck disable=SC2016

@@ -65,6 +65,8 @@ pub(crate) enum Call {
     Names { first: Path, second: Option<Path> },
     /// Opens, and makes or cuts a file.
     Opens { path: Path },
+    /// Mounts a file system, which a member may serve (mount(2), fsmount(2), move_mount(2)).
+    Mounts,
     /// A signal to a process, by number.
     Signal { process: i32 },
     /// A call of another architecture or ABI, by number: it may pass descriptors out or receive some.
@@ -149,6 +151,7 @@ impl Call {
             Call::Ends => "ending, or starting a program",
             Call::Names { .. } => "changing names or attributes",
             Call::Opens { .. } => "making or cutting a file",
+            Call::Mounts => "mounting",
             Call::Signal { .. } => "signalling",
             Call::Connects { .. } => "connecting",
             Call::Binds => "binding",
@@ -258,6 +261,7 @@ impl Call {
             libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => two(at(0, 1), at(2, 3)),
             libc::SYS_symlink => one(path(1)),
             libc::SYS_symlinkat => one(at(1, 2)),
+            libc::SYS_mount | libc::SYS_fsmount | libc::SYS_move_mount => Call::Mounts,
             libc::SYS_kill
             | libc::SYS_tgkill
             | libc::SYS_rt_sigqueueinfo
@@ -325,7 +329,7 @@ mod tests {
         assert_eq!(of(door::ASK, [3, 0, 0, 0, 0, 0]), asked);
         let asked = of(door::ASK, [door::ASK_OUTSIDE, 5, 0, 0, 0, 0]);
         assert_eq!(asked, Call::AsksWhetherOutside { fd: 5 });
-        for number in [libc::SYS_openat2, libc::SYS_mount] {
+        for number in [libc::SYS_openat2, libc::SYS_umount2] {
             assert_eq!(of(number, [0; 6]), Call::Unknown { number });
         }
         assert_eq!(Call::of(0x4000_0003, 4, &[1; 6]), Call::Foreign { number: 4 });

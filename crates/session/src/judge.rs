@@ -18,6 +18,7 @@ use weir_lane::aio::{self, Request};
 use crate::call::{self, Call};
 use crate::kill::descendants;
 use crate::listener::{Listener, Stopped};
+use crate::memory::members_serve;
 use crate::task::{Device, Peer, Place, Task, lives, may_be_connected, option, peer};
 use crate::tcp::{Connections, OtherEnd, has_socket};
 
@@ -184,6 +185,7 @@ impl Judge {
     fn look_at(&mut self, stopped: &Stopped) {
         let task = Task(stopped.thread);
         match stopped.call {
+            Call::Mounts => members_serve(),
             // What a call of another architecture passes on is not looked into.
             Call::Owner | Call::Foreign { .. } => self.trust_no_descriptor(),
             // Somebody outside may have the socket, too, and accept the next connection.
@@ -236,6 +238,8 @@ impl Judge {
     }
 
     fn trust_no_descriptor(&mut self) {
+        // One that came may be a FUSE server's.
+        members_serve();
         self.pipes.clear();
         self.connections.get_mut().trust_none();
         self.has_shared_descriptors = true;
@@ -317,7 +321,8 @@ impl Judge {
                 changes_inside(task, path, promised)? || opens_what_nobody_reads(task, path)?
             }
             Call::Signal { process } => process > 0 && self.is_member(process as u32, task)?,
-            Call::Binds
+            Call::Mounts
+            | Call::Binds
             | Call::Employs
             | Call::Owner
             | Call::Foreign { .. }
@@ -494,18 +499,20 @@ impl Judge {
             return listener.pass(stopped);
         }
         match self.pipe(listener, stopped, address, flags) {
-            Ok(()) => listener.succeed(stopped),
+            Ok(true) => listener.succeed(stopped),
+            Ok(false) => listener.pass(stopped),
             Err(error) => listener.fail(stopped, error.raw_os_error().unwrap_or(libc::ENFILE)),
         }
     }
 
+    /// False: the kernel is to do it.
     fn pipe(
         &mut self,
         listener: &Listener,
         stopped: &Stopped,
         address: u64,
         flags: i32,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let task = Task(stopped.thread);
         let (reader, writer) = rustix::pipe::pipe_with(
             PipeFlags::from_bits_retain(flags as u32) | PipeFlags::CLOEXEC,
@@ -522,7 +529,11 @@ impl Judge {
             )?;
         }
         // An address that is not the caller's is found out before it has descriptors.
-        task.write_memory(address, &[0; 8])?;
+        match task.write_memory(address, &[0; 8]) {
+            // The kernel makes the pipe: the page's file system may have to be asked.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            written => written?,
+        }
         let place = Place::of_descriptor(reader.as_fd())?;
         if self.pipes.len() >= PIPES_MAX {
             self.pipes.clear();
@@ -535,7 +546,8 @@ impl Judge {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&numbers[0].to_ne_bytes());
         bytes[4..].copy_from_slice(&numbers[1].to_ne_bytes());
-        task.write_memory(address, &bytes)
+        task.write_memory(address, &bytes)?;
+        Ok(true)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A *session* is a program and all processes that come from it. A filter of the kernel (`filter`) stops every call of theirs that could
 //! be noticed outside, and the *supervisor*, which is this process, answers it (`listener`). It reads from the call what it does
-//! (`call`), finds out about its descriptors and paths (`task`), and judges whether it stays inside (`judge`). A call that leaves
+//! (`call`), finds out about its descriptors, paths and memory (`task`, `memory`), and judges whether it stays inside (`judge`). A call that leaves
 //! waits for the commit (`commit`) of the mounts on which something was promised (`mounts`), and is then carried out by the kernel as
 //! it was made.
 //!
@@ -24,6 +24,7 @@ mod group;
 mod judge;
 mod kill;
 mod listener;
+mod memory;
 mod mounts;
 mod supervisor;
 mod task;

@@ -4,10 +4,7 @@
 //! Nothing here asks a file system for attributes that the kernel already has (AT_STATX_DONT_SYNC): the supervisor must
 //! not wait for a daemon in order to judge a call.
 
-#![allow(
-    unsafe_code,
-    reason = "pidfd_open(2) of a thread and memory of other processes have no safe form"
-)]
+#![allow(unsafe_code, reason = "pidfd_open(2) of a thread has no safe form")]
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -23,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags}
 use rustix::io::Errno;
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
-use crate::call;
+use crate::{call, memory};
 
 /// Longest path of a system call, with its end (path_resolution(7)).
 const PATH_BYTES_MAX: usize = 4096;
@@ -259,29 +256,12 @@ impl Task {
 
     /// Reads its memory.
     pub(crate) fn read_memory(self, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: buffer.len() };
-        // SAFETY: the local vector is the buffer; the other process's memory is checked by the kernel.
-        let read = unsafe {
-            libc::process_vm_readv(self.0 as i32, &raw const local, 1, &raw const remote, 1, 0)
-        };
-        if read < 0 { Err(io::Error::last_os_error()) } else { Ok(read as usize) }
+        memory::read(self.0, address, buffer)
     }
 
     /// Writes its memory.
     pub(crate) fn write_memory(self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        let local =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
-        // SAFETY: the local vector is read only; the other process's memory is checked by the kernel.
-        let written = unsafe {
-            libc::process_vm_writev(self.0 as i32, &raw const local, 1, &raw const remote, 1, 0)
-        };
-        match written {
-            written if written == bytes.len() as isize => Ok(()),
-            written if written < 0 => Err(io::Error::last_os_error()),
-            _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        }
+        memory::write(self.0, address, bytes)
     }
 
     /// The bytes of a path in its memory, without the end. Reads page by page: the next page may not be there.

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Calls on a writable file of a FUSE server that is in the same session: what the supervisor finds out about the file does not wait for the server.
+"""Calls on a writable file of a FUSE server that is in the same session, and calls whose arguments are in its files: what the supervisor finds
+out does not wait for the server.
 
-    inner.py DIRECTORY     makes a file there, and prints the name of each call after it
+    inner.py DIRECTORY     writes `written` there, maps `address` and `numbers`, and prints the name of each call after it
 """
 
 import ctypes
 import errno
+import mmap
 import os
+import socket
+import struct
 import sys
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -40,8 +44,27 @@ def main(directory):
     def write_out():
         assert libc.syscall(277, fd, 0, 0, 7) == 0
 
+    def mapped(name):
+        """A page of a file that nobody has read; what is written to it stays in this process."""
+        with open(directory + "/" + name, "rb") as file:
+            maps.append(mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_COPY))
+        return ctypes.byref(ctypes.c_char.from_buffer(maps[-1]))
+
+    def connect():
+        # The address of a Unix socket that is not there.
+        at = socket.socket(socket.AF_UNIX)
+        assert libc.connect(at.fileno(), mapped("address"), 20) == -1
+        assert ctypes.get_errno() == errno.ENOENT
+
+    def pipe():
+        assert libc.pipe(mapped("numbers")) == 0
+        ends = struct.unpack("ii", maps[-1][:8])
+        os.write(ends[1], b"x")
+        assert os.read(ends[0], 1) == b"x"
+
+    maps = []
     os.write(fd, b"text\n")
-    for call in (fsync, fdatasync, syncfs, write_out, splice, receive):
+    for call in (fsync, fdatasync, syncfs, write_out, splice, receive, connect, pipe):
         call()
         print(call.__name__, flush=True)
     os.close(fd)
