@@ -855,7 +855,7 @@ unnamed-files)
     mkdir "$SRC/d"
     sync -f "$SRC"
     cut=0
-    for name in early late changed early late changed; do
+    for name in early late changed data early late changed data; do
         cut=$((cut + 1))
         rm -f "$SRC"/d/*
         mount_weir_foreground "$SRC" "$MNT" --log-size 2M
@@ -881,6 +881,8 @@ if sys.argv[3] != "late":
 name(file, sys.argv[3])
 if sys.argv[3] == "changed":
     os.pwrite(file, b"x" * 3, 1)
+if sys.argv[3] == "data":
+    os.fdatasync(file)
 os.fsync(file)
 print("synced", file=open(sys.argv[2], "w"), flush=True)
 sys.stdin.read()

@@ -124,7 +124,7 @@ impl File {
             self.set_allocated(0, home.size.next_multiple_of(u64::from(home.write_unit)));
         }
         // Earlier changes are not known.
-        self.home.unsynced = true;
+        self.home.attributes_changed();
         self.home.layout.stale = true;
         self.readahead = ReadAhead::default();
     }

@@ -1,5 +1,6 @@
 //! The I/O in flight at a file's home, and what is known of the file there.
 
+use crate::command::Durability;
 use crate::time::Time;
 
 /// What is known of where a file is on its device.
@@ -35,6 +36,8 @@ pub(crate) struct Home {
     pub(crate) sync_next: Vec<u64>,
     /// Something changed at home since the last sync of it was issued.
     pub(crate) unsynced: bool,
+    /// A name or attributes did since the last sync was issued that makes them durable, too: one with [`Durability::Data`] does not.
+    pub(crate) attributes_unsynced: bool,
     pub(crate) layout: Mapped,
     pub(crate) ahead: Ahead,
 }
@@ -48,8 +51,32 @@ impl Default for Home {
             sync_next: Vec::new(),
             // What happened before is not known.
             unsynced: true,
+            attributes_unsynced: true,
             layout: Mapped::default(),
             ahead: Ahead::default(),
         }
+    }
+}
+
+impl Home {
+    /// Names or attributes changed at home, or it is not known whether they did.
+    pub(crate) fn attributes_changed(&mut self) {
+        (self.unsynced, self.attributes_unsynced) = (true, true);
+    }
+
+    /// A sync of home is issued, which makes attributes durable unless it is a `datasync`.
+    pub(crate) fn sync_begins(&mut self, datasync: bool) {
+        self.unsynced = false;
+        self.attributes_unsynced &= datasync;
+    }
+
+    /// Whether something that a sync with this durability is to make durable changed at home since the last sync of it was issued.
+    pub(crate) fn is_unsynced(&self, durability: Durability) -> bool {
+        self.unsynced || durability == Durability::All && self.attributes_unsynced
+    }
+
+    /// As [`Home::is_unsynced`], or the outcome of a sync under way is not known.
+    pub(crate) fn needs_sync(&self, durability: Durability) -> bool {
+        self.is_unsynced(durability) || self.syncs_in_flight > 0
     }
 }

@@ -4,7 +4,7 @@ use weir_frames::PAGE_BYTES;
 
 use crate::cache::file::File;
 use crate::cache::page::PageIo;
-use crate::command::{DataState, FileId, HomeAttributes, Output};
+use crate::command::{DataState, Durability, FileId, HomeAttributes, Output};
 use crate::engine::Engine;
 use crate::error::{ErrorCursor, ErrorKind};
 use crate::place::FileIx;
@@ -27,7 +27,9 @@ impl Engine {
             }
             None => {
                 let ix = self.cache.files.add(File::new(file, home));
-                self.cache.files[ix].home.unsynced = !self.is_home_synced();
+                let is_synced = self.is_home_synced();
+                let home = &mut self.cache.files[ix].home;
+                (home.unsynced, home.attributes_unsynced) = (!is_synced, !is_synced);
             }
         }
     }
@@ -163,7 +165,7 @@ impl Engine {
             return DataState::Dirty;
         };
         let is_durable = of_file.logged.last.is_some_and(|last| last < log.shared.durable());
-        let is_synced = !of_file.home.unsynced && of_file.home.syncs_in_flight == 0;
+        let is_synced = !of_file.home.needs_sync(Durability::All);
         let is_whole = self.cache.dirty.unlogged.next_of(ix, 0).is_none();
         match self.may_log(ix) && !self.is_home_ahead(ix) && is_durable && is_synced && is_whole {
             true => DataState::Logged,
@@ -175,7 +177,7 @@ impl Engine {
     pub fn changed_at_home(&mut self, file: FileId) {
         match self.cache.files.find(file) {
             Some(ix) => {
-                self.cache.files[ix].home.unsynced = true;
+                self.cache.files[ix].home.attributes_changed();
                 if !self.may_log(ix) {
                     self.is_not_served(ix);
                 }
@@ -225,7 +227,7 @@ impl Engine {
             return;
         }
         let id = self.cache.files[ix].id;
-        if self.cache.files[ix].home.unsynced {
+        if self.cache.files[ix].home.is_unsynced(Durability::All) {
             self.changed_without_log();
         }
         self.drop_pages(ix);

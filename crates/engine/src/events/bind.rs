@@ -30,7 +30,9 @@ impl Engine {
         of_file.set_free(0, u64::MAX);
         of_file.home.ahead.epoch = of_file.home.ahead.epoch.wrapping_add(1);
         // Where names are logged, the log has all but what was set in `thaw`.
-        of_file.home.unsynced |= !of_file.logged.is_made_by_names();
+        if !of_file.logged.is_made_by_names() {
+            of_file.home.attributes_changed();
+        }
         self.reserve_written(file);
         // Puts them on the lists.
         for ix in self.cache.pages_of(file) {

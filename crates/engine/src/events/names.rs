@@ -6,7 +6,7 @@
 
 use weir_log::{Lsn, Record};
 
-use crate::command::{FileId, Outcome, Reply, RequestId};
+use crate::command::{Durability, FileId, Outcome, Reply, RequestId};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::events::sync::WHOLE;
@@ -62,7 +62,7 @@ impl Engine {
         }
         let of_file = &self.cache.files[file];
         // Its size, or what went home without the log, is durable when home is synced.
-        let is_at_home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
+        let is_at_home = of_file.home.needs_sync(Durability::Data);
         let held = of_file.waiters.freeze != FreezeState::Thawed;
         if is_at_home || held || !self.may_log(file) || self.is_home_ahead(file) {
             return false;
@@ -258,7 +258,7 @@ mod tests {
     use weir_log::{Commit, DATA_START, NODE_FIRST, Superblock, Writer};
 
     use super::*;
-    use crate::command::{Command, Completion, Durability, HomeAttributes, LogCommand, Output};
+    use crate::command::{Command, Completion, HomeAttributes, LogCommand, Output};
     use crate::config::Config;
 
     const FILE: FileId = FileId(7);

@@ -171,8 +171,7 @@ impl Engine {
         noted.retain(|&file| {
             let of_file = &self.cache.files[file];
             let is_behind = of_file.is_unclean()
-                || of_file.home.unsynced
-                || of_file.home.syncs_in_flight > 0
+                || of_file.home.needs_sync(Durability::All)
                 || of_file.settled.failure().is_some();
             let is_not_served = !self.may_log(file) && is_behind;
             let is_concerned = !of_file.discarded && (is_not_served || self.is_home_ahead(file));

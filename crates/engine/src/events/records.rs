@@ -59,6 +59,7 @@ impl Engine {
             file.logged.made_by_names();
             // Its name and attributes are in the log.
             file.home.unsynced = file.size() > 0 && !logs_sizes;
+            file.home.attributes_unsynced = false;
         }
     }
 
@@ -90,7 +91,7 @@ impl Engine {
     pub fn pause_log(&mut self, file: FileId) {
         if let Some(file) = self.cache.files.find(file) {
             self.cache.files[file].logged.paused = true;
-            self.cache.files[file].home.unsynced = true;
+            self.cache.files[file].home.attributes_changed();
         }
     }
 

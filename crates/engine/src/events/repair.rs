@@ -61,7 +61,7 @@ impl Engine {
 
     /// A sync of a file's home failed.
     pub(crate) fn home_lost(&mut self, file: FileIx, kind: ErrorKind) {
-        self.cache.files[file].home.unsynced = true;
+        self.cache.files[file].home.attributes_changed();
         let loses = !(self.config.keeps_unsynced || self.config.undone.home_sync);
         if self.cache.files[file].discarded || !loses {
             let covered = |retention: &mut Retention| {

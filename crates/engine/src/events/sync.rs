@@ -104,9 +104,7 @@ impl Engine {
         }
         let of_file = &self.cache.files[file];
         if !of_file.is_unclean() && !broken && !self.is_home_ahead(file) {
-            let durable = !of_file.home.unsynced
-                && of_file.home.syncs_in_flight == 0
-                && self.undurable_name().is_none();
+            let durable = !of_file.home.needs_sync(durability) && self.undurable_name().is_none();
             if durability == Durability::None || (durability == Durability::Data && durable) {
                 return Step::Done(Ok(()));
             }

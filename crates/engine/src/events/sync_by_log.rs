@@ -71,7 +71,7 @@ impl Engine {
         let unlogged = self.unlogged_in(file, range);
         if !self.has_room_for(unlogged.bytes)
             || !self.is_worth_logging(unlogged)
-            || self.goes_along_home(file, unlogged)
+            || self.goes_along_home(file, unlogged, durability)
         {
             return None;
         }
@@ -92,8 +92,7 @@ impl Engine {
         done: SyncFor,
         now: Time,
     ) -> Step<()> {
-        let of_file = &self.cache.files[file];
-        let home = of_file.home.unsynced || of_file.home.syncs_in_flight > 0;
+        let home = self.cache.files[file].home.needs_sync(durability);
         if wait.is_none() && !home {
             return Step::Done(Ok(()));
         }
@@ -151,9 +150,9 @@ impl Engine {
 
     /// Whether a sync brings the file's data home instead of logging it. True if home must be synced anyway (for example
     /// for a new file's name), and the unlogged data is small and is all the dirty data of the file.
-    pub(crate) fn goes_along_home(&self, file: FileIx, unlogged: Unlogged) -> bool {
+    fn goes_along_home(&self, file: FileIx, unlogged: Unlogged, durability: Durability) -> bool {
         let of_file = &self.cache.files[file];
-        of_file.home.unsynced
+        of_file.home.is_unsynced(durability)
             && !of_file.unbound
             && !self.has_records(file)
             && unlogged.pages > 0

@@ -38,7 +38,7 @@ impl Engine {
         }
         let first = ids[0];
         of_file.home.sync_for = ids;
-        of_file.home.unsynced = false;
+        of_file.home.sync_begins(datasync);
         of_file.home.syncs_in_flight += 1;
         let of_id = of_file.id;
         self.waiter(file, first).covered = covered;
@@ -115,5 +115,103 @@ impl Engine {
         if !covered.is_empty() {
             self.change_retention(file, |retention| retention.end_sync(covered));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frames::FramePool;
+    use weir_log::{DATA_START, Lsn, NODE_FIRST, Superblock, Writer};
+
+    use super::*;
+    use crate::command::{Completion, FileId, HomeAttributes, IoId, Outcome, Output, RequestId};
+    use crate::config::Config;
+    use crate::time::Time;
+
+    const FILE: FileId = FileId(7);
+    const NOW: Time = Time::from_millis(1);
+
+    /// An engine with a log, in which a file without data is identified.
+    fn engine() -> Engine {
+        let config =
+            Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        engine.start_log(Writer::new(Superblock {
+            log: [1; 16],
+            mount: [2; 16],
+            bytes: DATA_START + (1 << 20),
+            generation: 1,
+            checkpoint: Lsn(0),
+            clean: true,
+            row_blocks: 1,
+            nodes: NODE_FIRST,
+            features: 0,
+        }));
+        let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+        engine.attach(FILE, home);
+        engine.identify(FILE, b"handle");
+        engine
+    }
+
+    /// Starts a sync. Returns the sync of home that it needs, and whether that is a datasync.
+    fn sync(engine: &mut Engine, durability: Durability) -> Option<(IoId, bool)> {
+        if engine.sync(RequestId(1), FILE, durability, NOW) == Outcome::Done(Ok(())) {
+            return None;
+        }
+        engine.dispatch();
+        while let Some(output) = engine.next_output() {
+            if let Output::Command(Command::Sync { io, datasync, .. }) = output {
+                return Some((io, datasync));
+            }
+        }
+        panic!("nothing but home is to be synced");
+    }
+
+    fn end(engine: &mut Engine, sync: Option<(IoId, bool)>, result: Result<(), ErrorKind>) {
+        let (io, _) = sync.expect("home is synced");
+        engine.complete(io, Completion::Synced { result }, NOW);
+        while engine.next_output().is_some() {}
+    }
+
+    #[test]
+    fn a_sync_of_data_makes_no_attributes_durable() {
+        let mut engine = engine();
+        let first = sync(&mut engine, Durability::All);
+        assert!(matches!(first, Some((_, false))), "what was changed before is not known");
+        end(&mut engine, first, Ok(()));
+        assert_eq!(sync(&mut engine, Durability::All), None);
+
+        engine.changed_at_home(FILE);
+        let of_data = sync(&mut engine, Durability::Data);
+        assert!(matches!(of_data, Some((_, true))));
+        end(&mut engine, of_data, Ok(()));
+        assert_eq!(sync(&mut engine, Durability::Data), None);
+        let of_all = sync(&mut engine, Durability::All);
+        assert!(matches!(of_all, Some((_, false))));
+        // This is changed after the sync of home began.
+        engine.changed_at_home(FILE);
+        end(&mut engine, of_all, Ok(()));
+        let of_all = sync(&mut engine, Durability::All);
+        assert!(of_all.is_some());
+        end(&mut engine, of_all, Ok(()));
+        assert_eq!(sync(&mut engine, Durability::All), None);
+    }
+
+    #[test]
+    fn attributes_changed_before_a_file_is_known_are_not_durable_by_a_sync_of_data() {
+        let mut engine = engine();
+        let of_data = sync(&mut engine, Durability::Data);
+        end(&mut engine, of_data, Ok(()));
+        assert!(matches!(sync(&mut engine, Durability::All), Some((_, false))));
+    }
+
+    #[test]
+    fn a_sync_that_failed_made_no_attributes_durable() {
+        let mut engine = engine();
+        let failed = sync(&mut engine, Durability::All);
+        end(&mut engine, failed, Err(ErrorKind::Io));
+        let of_data = sync(&mut engine, Durability::Data);
+        end(&mut engine, of_data, Ok(()));
+        assert!(matches!(sync(&mut engine, Durability::All), Some((_, false))));
     }
 }
