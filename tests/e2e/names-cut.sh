@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Power cuts of an emulated disk: what is changed of a directory or file in SOURCE at once, without the log (extended attributes,
 # ACLs, modes with `--names sync`), is durable when an fsync(2) of it returns. Files have data in the log alone, which their
-# syncs need not bring home. That an fdatasync(2) comes before the fsync(2) changes nothing.
-# cases: xattr removed-xattr access-acl default-acl file-xattr file-access-acl sync-file-mode data-file-xattr data-file-access-acl data-sync-file-mode
+# syncs need not bring home. That an fdatasync(2) comes before the fsync(2) changes nothing. And names that SOURCE is given at once are
+# durable there when the log has others that rely on them.
+# cases: xattr removed-xattr access-acl default-acl file-xattr file-access-acl sync-file-mode data-file-access-acl moved-and-made linked-and-moved
 # seconds: 6
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -12,6 +13,67 @@ need_command setfattr getfattr setfacl getfacl
 # With fewer inodes than this has, names would wait for SOURCE.
 start_disk none 2G ext4
 mount "$DISK_DEVICE" "$SRC"
+
+# power_cut: the power fails, and comes again. What SOURCE has then is recovered.
+power_cut() {
+    "$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
+    kill -9 "$WEIR_PID"
+    wait "$WEIR_PID" 2>/dev/null || true
+    exec 7>&-
+    umount -l "$MNT"
+    umount_soon "$SRC"
+    soon absent "/sys/fs/ext4/${DISK_DEVICE#/dev/}" || fail "ext4 stays after umount"
+    "$BENCH" disk restore --dir "$DISK"
+    mount "$DISK_DEVICE" "$SRC"
+    "$WEIR" recover "$SRC"
+}
+
+case $1 in
+moved-and-made | linked-and-moved)
+    # What is changed in a directory with a default ACL goes to SOURCE at once, and so does the name of a file that has none.
+    mkdir "$SRC/at-once" "$SRC/logged" "$SRC/other"
+    setfacl -d -m u:1001:rwx "$SRC/at-once"
+    echo old >"$SRC/logged/log"
+    sync -f "$SRC"
+    mount_weir_foreground "$SRC" "$MNT" --names log --dirty-expire 1h
+    touch "$MNT/logged/another"
+    "$WEIR" sync "$MNT"
+    ;;&
+moved-and-made)
+    mv "$MNT/logged/log" "$MNT/at-once/log.1"
+    echo new >"$MNT/logged/log"
+    sync "$MNT/logged/log"
+    power_cut
+    expect_equal "names that are logged" "$(ls "$SRC/logged")" another$'\n'log
+    expect_equal "names that are changed at once" "$(ls "$SRC/at-once")" log.1
+    expect_equal content "$(cat "$SRC/logged/log" "$SRC/at-once/log.1")" new$'\n'old
+    ;;&
+linked-and-moved)
+    exec 7< <(exec python3 -c '
+import os, sys
+
+at = sys.argv[1]
+file = os.open(f"{at}/logged", os.O_RDWR | os.O_TMPFILE, 0o600)
+os.write(file, b"content")
+os.fsync(file)
+os.link(f"/proc/self/fd/{file}", f"{at}/logged/linked", src_dir_fd=file)
+os.rename(f"{at}/logged/linked", f"{at}/other/name")
+os.fsync(os.open(f"{at}/other", os.O_RDONLY))
+print("synced")
+' "$MNT")
+    read -r said <&7
+    expect_equal program "$said" synced
+    power_cut
+    expect_equal names "$(ls "$SRC/other")" name
+    expect_equal content "$(cat "$SRC/other/name")" content
+    ;;&
+moved-and-made | linked-and-moved)
+    umount "$SRC"
+    stop_disk
+    exit
+    ;;
+esac
+
 names=log changed=directory
 change=${1#data-}
 change=${change#sync-}
@@ -47,16 +109,7 @@ case $1 in
 data-*) sync -d "$at" ;;
 esac
 sync "$at"
-"$BENCH" disk cut --dir "$DISK" --seed 1 >/dev/null
-kill -9 "$WEIR_PID"
-wait "$WEIR_PID" 2>/dev/null || true
-exec 7>&-
-umount -l "$MNT"
-umount_soon "$SRC"
-soon absent "/sys/fs/ext4/${DISK_DEVICE#/dev/}" || fail "ext4 stays after umount"
-"$BENCH" disk restore --dir "$DISK"
-mount "$DISK_DEVICE" "$SRC"
-"$WEIR" recover "$SRC"
+power_cut
 
 at=$SRC/$changed
 attributes=$(getfattr -d --absolute-names "$at")

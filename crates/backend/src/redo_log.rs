@@ -456,12 +456,12 @@ impl Log {
     }
 
     fn has_unsynced(&self) -> bool {
-        self.at_once.as_ref().is_some_and(|at_once| at_once.is_unsynced())
+        self.at_once.as_ref().is_some_and(|at_once| at_once.needs_sync())
     }
 
-    /// Home is synced before the log is written, if it was changed at once.
+    /// Home is synced before the log is written, if it was changed at once and what is written needs that.
     fn sync_at_once(&self) {
-        if let Some(at_once) = self.at_once.as_ref().filter(|at_once| at_once.is_unsynced()) {
+        if let Some(at_once) = self.at_once.as_ref().filter(|at_once| at_once.needs_sync()) {
             // If that fails, what is in the group is written all the same. No sync is acknowledged until home was synced.
             let _ = at_once.sync(at_once.failures());
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use weir_backend::SyncFailed;
 use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome, RecordOf};
-use weir_log::{Lsn, Record};
+use weir_log::{Lsn, NameRecord, Record};
 
 use crate::core::Thread;
 use crate::pending::Continuation;
@@ -53,6 +53,9 @@ impl Shard {
         record: &Record<'_>,
         of: RecordOf,
     ) -> Result<Lsn, NotLogged> {
+        if let Some(at_once) = self.at_once.as_ref().filter(|_| changes_names(record)) {
+            at_once.name_follows();
+        }
         self.core
             .event(Thread::Holding, |state, now| state.engine.log_names(named, record, of, now))
     }
@@ -202,4 +205,18 @@ impl Shard {
     pub fn settle_home(&self) -> Result<(), SyncFailed> {
         self.core.sync_home(self.whole(), self.whole().failures())
     }
+}
+
+/// Whether a record can be replayed only where the names at home are those that it was made for.
+fn changes_names(record: &Record<'_>) -> bool {
+    matches!(
+        record,
+        Record::Name(
+            NameRecord::Make { .. }
+                | NameRecord::Link { .. }
+                | NameRecord::Remove { .. }
+                | NameRecord::Rename { .. }
+                | NameRecord::Exchange { .. }
+        )
+    )
 }

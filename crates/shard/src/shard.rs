@@ -106,8 +106,8 @@ pub struct Shard {
     whole: Arc<WholeSync>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
-    /// Where everything is logged before it goes home: what home was given at once all the same.
-    at_once: Option<Arc<AtOnce>>,
+    /// With a log: what home was given at once all the same.
+    pub(crate) at_once: Option<Arc<AtOnce>>,
     /// The requested memory, bytes.
     memory_bytes_max: u64,
     /// How recovery finds files.
@@ -172,7 +172,7 @@ impl Shard {
             thread.spawn(prepare).map_err(StartError::Backend)?;
         }
         let ordered = config.order == Order::All && log.is_some();
-        let at_once = ordered.then(|| AtOnce::new(source)).transpose();
+        let at_once = log.is_some().then(|| AtOnce::new(source, ordered)).transpose();
         let at_once = at_once.map_err(StartError::Backend)?.map(Arc::new);
         // A bucket has what it was given, and is synced by a sync of a directory.
         let unsynced = match config.keeps_unsynced {
@@ -847,17 +847,23 @@ impl Shard {
 
     /// Whether everything is logged before it goes home.
     pub fn is_ordered(&self) -> bool {
-        self.at_once.is_some()
+        self.at_once.as_ref().is_some_and(|at_once| at_once.is_of_everything())
     }
 
     /// Home is about to be changed at once, not by way of the log, until the guard is dropped. Where everything is in one order,
     /// what is logged or synced after that is durable only when home was synced.
     pub fn change_home(&self) -> Option<Changing> {
+        self.at_once.as_ref().filter(|at_once| at_once.is_of_everything()).map(AtOnce::change)
+    }
+
+    /// A name is about to be changed at home at once, until the guard is dropped. A record of a name that is logged after that is
+    /// durable only when home was synced, and what is as of [`Shard::change_home`].
+    pub fn change_name_at_home(&self) -> Option<Changing> {
         self.at_once.as_ref().map(AtOnce::change)
     }
 
     /// The continuation of a sync, or durable write, that begins now: it is run when what home was given at once before is
-    /// durable, too.
+    /// durable, too, if what is synced needs that.
     pub(crate) fn after_at_once(
         &self,
         durability: Durability,
@@ -865,9 +871,9 @@ impl Shard {
     ) -> impl FnOnce(Result<(), Error>) + Send + 'static {
         let at_once = self.at_once.as_ref().filter(|_| durability != Durability::None);
         let waits = at_once
-            .filter(|at_once| at_once.is_unsynced())
+            .filter(|at_once| at_once.needs_sync())
             .map(|at_once| (Arc::clone(at_once), at_once.failures(), Arc::clone(&self.core)));
-        move |synced: Result<(), Error>| match waits.filter(|(at_once, ..)| at_once.is_unsynced()) {
+        move |synced: Result<(), Error>| match waits.filter(|(at_once, ..)| at_once.needs_sync()) {
             // The group that the sync waited for was written after a sync of home, unless there was none.
             Some((at_once, failures, core)) if synced.is_ok() => {
                 core.directory.defer(Box::new(move || {

@@ -159,6 +159,12 @@ impl FileSystem {
             behind.wait(&Awaited::Entry(at.clone()))?;
         }
         let changing = self.free_log_of_names()?;
+        // Elsewhere the log has the steps that home is given, and home has no moment that a sync would make durable.
+        let is_synced = behind.is_logged() && self.home.are_by_handle();
+        let changing = match changing {
+            None if is_synced => self.shard.change_name_at_home(),
+            changing => changing,
+        };
         behind.home_is_changed();
         behind.lock().tree.forget(&at);
         Ok(changing)
