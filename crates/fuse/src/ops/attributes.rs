@@ -108,7 +108,11 @@ impl FileSystem {
         if set.mode.is_some_and(|mode| mode & (libc::S_ISUID | libc::S_ISGID) != 0) {
             let fs = Arc::clone(self);
             let (caller, of) = (*caller, Arc::clone(&inode));
-            return self.when_home(&inode, move || fs.set_of(&caller, of, set, done));
+            return self.when_flushed(&inode, move |flushed| match flushed {
+                // What home refuses of the data is written there later.
+                Err(errno) if !rustix::process::geteuid().is_root() => done(Err(errno)),
+                _ => fs.set_of(&caller, of, set, done),
+            });
         }
         self.set_of(caller, inode, set, done);
     }

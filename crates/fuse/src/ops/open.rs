@@ -368,12 +368,22 @@ impl FileSystem {
 
     /// Calls `then` when a file's dirty data is home, or has failed to go home; in that case it is kept and retried.
     pub(crate) fn when_home(&self, inode: &Inode, then: impl FnOnce() + Send + 'static) {
+        self.when_flushed(inode, move |_| then());
+    }
+
+    /// As [`FileSystem::when_home`]; `then` is told why the data has failed to go home.
+    pub(crate) fn when_flushed(
+        &self,
+        inode: &Inode,
+        then: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
         let file = inode.node().file();
         if !inode.is_attached() || !self.shard.has_dirty(file) {
-            return then();
+            return then(Ok(()));
         }
-        self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |_flushed| {
-            (FreezeEnd { discard: None, size: None, written: false }, then)
+        self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |flushed| {
+            let end = FreezeEnd { discard: None, size: None, written: false };
+            (end, move || then(flushed.map_err(Errno::from)))
         });
     }
 

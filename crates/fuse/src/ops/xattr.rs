@@ -127,8 +127,10 @@ impl FileSystem {
         let (caller, value) = (*caller, value.to_owned());
         let name = name.to_owned();
         let (fs, of) = (Arc::clone(self), Arc::clone(&inode));
-        self.when_home(&inode, move || {
-            let set = fs.set_xattr_at_home(&of, &caller, &name, &value, flags);
+        // What home refuses of the file's data is written there later, which would take them.
+        self.when_flushed(&inode, move |flushed| {
+            let set =
+                flushed.and_then(|()| fs.set_xattr_at_home(&of, &caller, &name, &value, flags));
             drop(changing);
             done(set);
         });

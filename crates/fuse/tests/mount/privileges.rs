@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use crate::Test;
+use crate::faults::set_immutable;
 use crate::fixture::{Fixture, open};
 
 pub const TESTS: &[Test] = &[
@@ -13,6 +14,10 @@ pub const TESTS: &[Test] = &[
     ("roots_write_keeps_setuid", roots_write_keeps_setuid),
     ("any_write_takes_capabilities", any_write_takes_capabilities),
     ("capabilities_outlive_what_was_written_before", capabilities_outlive_what_was_written_before),
+    (
+        "capabilities_are_not_given_before_what_was_written",
+        capabilities_are_not_given_before_what_was_written,
+    ),
     ("a_change_of_owner_takes_setuid", a_change_of_owner_takes_setuid),
 ];
 
@@ -70,6 +75,21 @@ fn capabilities_outlive_what_was_written_before() {
     file.sync_all().unwrap();
     assert_eq!(getxattr(&path, "security.capability", &mut [0; 64]), Ok(20));
     assert_eq!(getxattr(fixture.home("file"), "security.capability", &mut [0; 64]), Ok(20));
+}
+
+fn capabilities_are_not_given_before_what_was_written() {
+    let fixture = Fixture::new();
+    let path = fixture.at("file");
+    let file = open(&path);
+    file.write_all_at(b"x", 0).unwrap();
+    if !set_immutable(&fixture.home("file"), true) {
+        println!("    (not checked: the file system underneath knows no immutable files)");
+        return;
+    }
+    let given = setxattr(&path, "security.capability", &CAPABILITY, XattrFlags::empty());
+    assert!(set_immutable(&fixture.home("file"), false));
+    // Data that is refused is an access denied. Home was not asked for the attribute, which is EPERM.
+    assert_eq!(given, Err(rustix::io::Errno::ACCESS));
 }
 
 fn any_write_takes_capabilities() {
