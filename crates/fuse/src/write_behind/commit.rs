@@ -182,13 +182,23 @@ impl WriteBehind {
         numbers.iter().find(|&(_, &known)| known == number.0).map(|(&node, _)| node)
     }
 
-    /// Whether all changes of a directory since it was synced at home are in the log.
-    pub(crate) fn has_all_logged(&self, directory: NodeId) -> bool {
-        let mut state = self.lock();
+    /// How often a directory was changed at home without the log, for [`WriteBehind::synced_at_home`]; `None` if all its changes since it was
+    /// synced there are in the log.
+    pub(crate) fn changes_not_logged(&self, directory: NodeId) -> Option<u64> {
+        let state = self.lock();
         let is_known = state.tree.kind(directory).is_some();
-        let noted = state.directories.get_mut(&directory);
-        // The sync that the caller makes otherwise covers what was done at home.
-        is_known && !noted.is_some_and(|noted| std::mem::take(&mut noted.changed_at_home))
+        let changes = state.directories.get(&directory).map_or(0, |noted| noted.changed_at_home);
+        (!is_known || changes > 0).then_some(changes)
+    }
+
+    /// A sync of a directory at home has succeeded, which began after these changes.
+    pub(crate) fn synced_at_home(&self, directory: NodeId, changes: u64) {
+        let mut state = self.lock();
+        if let Some(noted) = state.directories.get_mut(&directory)
+            && noted.changed_at_home == changes
+        {
+            noted.changed_at_home = 0;
+        }
     }
 
     /// The number of a node in the log, if names are logged.

@@ -95,9 +95,9 @@ pub(super) struct Noted {
     /// When all its entries were read at home, or it was made.
     pub(super) read: Option<Instant>,
     /// It has too many entries to be known whole.
-    large: bool,
-    /// A name in it was changed at home at once, and it was not synced there since.
-    pub(super) changed_at_home: bool,
+    pub(super) large: bool,
+    /// How often names in it were changed at home at once; 0 if it was synced there since.
+    pub(super) changed_at_home: u64,
 }
 
 impl Noted {
@@ -647,7 +647,7 @@ impl WriteBehind {
     pub(crate) fn note_changed_at_home(&self, directory: NodeId) {
         let mut state = self.lock();
         if state.log.is_some() {
-            state.directories.entry(directory).or_default().changed_at_home = true;
+            state.directories.entry(directory).or_default().changed_at_home += 1;
         }
     }
 

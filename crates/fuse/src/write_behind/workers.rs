@@ -365,7 +365,13 @@ impl State {
         }
         for node in self.held.free(self.tree.take_unneeded()) {
             if self.tree.let_go(node) {
-                self.directories.remove(&node);
+                let noted = self.directories.remove(&node);
+                let not_synced = noted.map_or(0, |noted| noted.changed_at_home);
+                if not_synced > 0 {
+                    // A sync of it is one of home, also when the tree knows it again.
+                    let noted = Noted { changed_at_home: not_synced, ..Noted::default() };
+                    self.directories.insert(node, noted);
+                }
                 if let Some(log) = &mut self.log {
                     log.let_go(node);
                 }
@@ -387,7 +393,7 @@ impl State {
         directories.retain(|&directory, noted| {
             held.is_held(directory)
                 || !is_forgotten(tree, directory, noted, age_max, now)
-                || noted.changed_at_home
+                || noted.changed_at_home > 0
         });
     }
 
@@ -398,7 +404,7 @@ impl State {
             return;
         }
         let noted = directories.entry(directory).or_default();
-        if is_forgotten(tree, directory, noted, age_max, now) && !noted.changed_at_home {
+        if is_forgotten(tree, directory, noted, age_max, now) && noted.changed_at_home == 0 {
             directories.remove(&directory);
         }
     }
@@ -413,4 +419,57 @@ fn is_forgotten(
     now: Instant,
 ) -> bool {
     noted.is_old(age_max, now) && noted.changed.is_none() && tree.forget_clean(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::fd::AsFd;
+
+    use weir_backend::home_names::{HomeNames, Status, open_root};
+
+    use super::*;
+
+    /// A directory of a home, which the tree knows, and its name.
+    fn scene() -> (WriteBehind, Inodes, NodeId, Place) {
+        let source = std::fs::File::open("/").unwrap();
+        let home = HomeNames::new(source.as_fd()).unwrap();
+        let root = open_root(source.as_fd()).unwrap();
+        let status = Status::of(root.as_fd()).unwrap();
+        let looked = home.look_up(source.as_fd(), NodeId::ROOT, OsStr::new("etc")).unwrap();
+        let identity = home.root(root.as_fd()).unwrap();
+        let inodes = Inodes::new(root, &status, identity, 8);
+        let node = inodes.count(&looked);
+        let behind = WriteBehind::new(Duration::ZERO, None, 1);
+        let place = Place::new(NodeId::ROOT, b"etc").unwrap();
+        know(&behind, &inodes, node, &place);
+        (behind, inodes, node, place)
+    }
+
+    fn know(behind: &WriteBehind, inodes: &Inodes, node: NodeId, place: &Place) {
+        let tree = &mut behind.lock().tree;
+        tree.introduce(node, Kind::Directory);
+        tree.found(place, Some(node));
+        inodes.keep(node);
+    }
+
+    #[test]
+    fn that_a_directory_was_changed_at_home_is_known_until_it_is_synced_there() {
+        let (behind, inodes, node, place) = scene();
+        assert_eq!(behind.changes_not_logged(node), None);
+        {
+            let state = &mut *behind.lock();
+            state.directories.entry(node).or_default().changed_at_home = 2;
+            state.tree.forget(&place);
+            state.settle(&inodes, Duration::ZERO);
+            assert_eq!(state.tree.kind(node), None, "it was let go");
+        }
+        assert_eq!(behind.changes_not_logged(node), Some(2));
+        know(&behind, &inodes, node, &place);
+        assert_eq!(behind.changes_not_logged(node), Some(2));
+        behind.synced_at_home(node, 1);
+        assert_eq!(behind.changes_not_logged(node), Some(2), "it was changed since");
+        behind.synced_at_home(node, 2);
+        assert_eq!(behind.changes_not_logged(node), None);
+    }
 }
