@@ -18,7 +18,7 @@ use weir_backend::{Timestamp, error_kind};
 use weir_log::Lsn;
 use weir_names::command::{Creator, Entry, NameCommand, SetTime};
 use weir_names::tree::{
-    Answer, AtHome, Attributes, Change, Command, CommandId, HomeError, Kind, Moment, Tree, Xattrs,
+    Answer, AtHome, Attributes, Command, CommandId, HomeError, Kind, Moment, Tree, Xattrs,
 };
 use weir_names::{NodeId, Place, Way};
 use weir_shard::Renamed;
@@ -28,9 +28,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::inode::{DataNode, Inode};
 use crate::ops::xattr::{ACCESS_ACL, DEFAULT_ACL};
-use crate::write_behind::{
-    Awaited, Begun, Job, LogJob, Made, Named, Stage, Unchanged, WriteBehind,
-};
+use crate::write_behind::{Awaited, Begun, Job, LogJob, Made, Named, Stage, WriteBehind};
 
 /// What [`Command::Make`] says.
 #[derive(Clone, Copy)]
@@ -460,7 +458,7 @@ impl FileSystem {
         if (!wanted.is_empty() || !xattrs.is_empty())
             && let Err(error) = self.set_for_tree(&inode, &wanted, &xattrs)
         {
-            self.set_later(inode.node(), wanted, &xattrs, error);
+            self.set_later(inode.node(), wanted, xattrs, error);
         }
         self.bound(&inode);
         Ok(())
@@ -622,19 +620,11 @@ impl FileSystem {
     }
 
     /// What was made has other attributes than were wanted: that is tried again by itself.
-    fn set_later(&self, node: NodeId, wanted: Attributes, xattrs: &Xattrs, error: HomeError) {
+    fn set_later(&self, node: NodeId, wanted: Attributes, xattrs: Xattrs, error: HomeError) {
         tracing::debug!("attributes of a new inode were not set at once: {error}");
         let behind = self.write_behind.as_ref().expect("it is what executes");
-        let changes = xattrs.iter().map(|(name, value)| {
-            let (name, value) = (name.clone(), value.clone());
-            Change::SetXattr { node, name, value }
-        });
-        for change in changes.chain([Change::Set { node, attributes: wanted }]) {
-            // The node is known: it is being made. What it is to have is not given up while the log has no room.
-            while let Err(Unchanged::Home(_)) =
-                behind.change(&self.inodes, attr::now(), change.clone())
-            {}
-        }
+        // The log has them since the node was made.
+        behind.lock().tree.left_unset(node, wanted, xattrs);
     }
 
     /// What was just made at home: what it is, and its descriptors.

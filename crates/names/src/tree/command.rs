@@ -126,4 +126,6 @@ pub(crate) struct InFlight {
     pub(crate) since: Option<Lsn>,
     /// The last change of that part, when the command was begun.
     pub(crate) changed: Lsn,
+    /// What home refused of the attributes of a node that it made.
+    pub(crate) unset: Option<(Attributes, Xattrs)>,
 }

@@ -9,7 +9,7 @@ use crate::tree::command::{Answer, Command, HomeError, InFlight};
 use crate::tree::command_id::CommandId;
 use crate::tree::entry::AtHome;
 use crate::tree::needed::Settling;
-use crate::tree::node::{Binding, Node};
+use crate::tree::node::{Attributes, Binding, Node, Xattrs};
 use crate::tree::part::Part;
 use crate::tree::places::Role;
 use crate::tree::plan::Plan;
@@ -161,7 +161,8 @@ impl Tree {
         }
         self.next_command += 1;
         let changed = self.last_change(&part);
-        self.in_flight.insert(id, InFlight { command: command.clone(), part, since, changed });
+        let begun = InFlight { command: command.clone(), part, since, changed, unset: None };
+        self.in_flight.insert(id, begun);
         (id, command)
     }
 
@@ -199,16 +200,32 @@ impl Tree {
         self.end(id, Some(result));
     }
 
+    /// Home has made a node, and refuses some of its attributes: they are set later, except for those that were changed meanwhile. To be
+    /// called before the command ends.
+    ///
+    /// # Panics
+    /// If the node is not being made.
+    pub fn left_unset(&mut self, node: NodeId, attributes: Attributes, xattrs: Xattrs) {
+        let id = self.nodes[&node].setting.expect("a command makes it");
+        let making = self.in_flight.get_mut(&id).expect("a command ends once");
+        making.unset = Some((attributes, xattrs));
+    }
+
     /// As [`Tree::ended`]; `None`: home did not do it, and what is to be done is planned anew.
     pub(crate) fn end(&mut self, id: CommandId, result: Option<Result<Answer, HomeError>>) {
-        let InFlight { command, part, since, changed } =
+        let InFlight { command, part, since, changed, unset } =
             self.in_flight.remove(&id).expect("a command ends once");
         self.set_busy(&command, false);
         if self.doubted.remove(&id) && self.lost_answers.remove(&id).is_some() {
             self.queue.ask_again(&part);
         }
         match result {
-            Some(Ok(answer)) => self.done(&command, answer, since),
+            Some(Ok(answer)) => {
+                self.done(&command, answer, since);
+                if let (Command::Make { node, .. }, Some(unset)) = (&command, unset) {
+                    self.set_later(*node, unset, since);
+                }
+            }
             Some(Err(error)) => self.not_done(&command, &part, error, since),
             None => self.take_back_command(&command, since),
         }
@@ -277,6 +294,20 @@ impl Tree {
                 self.attributes_at_home(*node, since);
             }
         }
+    }
+
+    /// Home made a node without these attributes. The log has them where it has the node: from `since` on.
+    fn set_later(
+        &mut self,
+        node: NodeId,
+        (attributes, xattrs): (Attributes, Xattrs),
+        since: Option<Lsn>,
+    ) {
+        if let Some(since) = since {
+            self.needed.add(since);
+        }
+        self.take_back(node, attributes, &xattrs, since);
+        self.queue.push(Part::Attributes(node));
     }
 
     /// The log says at `named` which inode a node is. Changes that were logged since then, and before this was known here, have

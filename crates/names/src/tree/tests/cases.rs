@@ -246,6 +246,31 @@ fn a_file_that_was_removed_here_and_moved_at_home_stays() {
 }
 
 #[test]
+fn what_home_refused_of_a_new_file_is_not_put_over_what_was_set_since() {
+    let mut tree = tree();
+    let attributes = Attributes { uid: Some(7), ..mode(0o600) };
+    let (kind, at) = (Kind::File, at("n"));
+    tree.apply(Change::Make { node: N, at, kind, attributes }, Lsn(8));
+    tree.committed(Lsn(16));
+    let (id, command) = tree.next_command().unwrap();
+    assert!(matches!(command, Command::Make { .. }));
+    tree.apply(Change::Set { node: N, attributes: mode(0o640) }, Lsn(24));
+    tree.committed(Lsn(32));
+    tree.left_unset(N, attributes, Xattrs::new());
+    tree.ended(id, Ok(Answer::Made(Lsn(16))));
+    tree.check_invariants();
+    assert_eq!(tree.overlay(N).unwrap(), Attributes { uid: Some(7), ..mode(0o640) });
+    let needs = tree.needed_from();
+    assert_eq!(needs, Some(Lsn(8)), "the log has the owner there");
+    let executed = bring_home(&mut tree, 40, nothing);
+    let set = Attributes { uid: Some(7), ..mode(0o640) };
+    assert_eq!(executed, [Command::Set { node: N, attributes: set, xattrs: Xattrs::new() }]);
+    assert!(tree.begin_home_sync());
+    tree.home_synced(true);
+    assert_eq!((tree.dirty(), tree.needed_from()), (0, None));
+}
+
+#[test]
 fn a_file_that_we_move_to_a_name_is_not_foreign_there() {
     let mut tree = tree();
     tree.apply(Change::Rename { node: F, from: at("f"), to: at("g"), replaced: None }, Lsn(8));
