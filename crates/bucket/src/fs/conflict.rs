@@ -7,7 +7,6 @@ use super::doubt::{Makes, written_version};
 use super::tree::{Node, Remote};
 use super::upload::Job;
 use super::{Error, FileSystem, Result, say};
-use crate::key::name_of;
 use crate::metadata::{Kind, identity};
 use crate::store::{Condition, Head};
 
@@ -69,11 +68,20 @@ impl FileSystem {
     fn marker_changed(&self, job: &Job, head: Option<Head>) -> Result<()> {
         self.fail_upload(job);
         let mut tree = self.tree();
-        if let Some(content) = tree.child(job.id, &name_of("", true))
-            && tree.get(content).is_some_and(|node| node.segment.is_empty() && !node.is_dirty())
+        if let Some((id, content)) = tree.content_of_marker(job.id)
+            && !content.is_dirty()
+            && !content.busy
         {
-            // The next listing brings it.
-            tree.detach(content);
+            match &head {
+                None if content.opens == 0 => tree.detach(id),
+                Some(head) => {
+                    if let Some(content) = tree.nodes.get_mut(&id) {
+                        content.content.reset(head.size);
+                        content.remote = Some(Remote::of(head.clone()));
+                    }
+                }
+                None => {}
+            }
         }
         let node = self.node(&mut tree, job.id)?;
         node.entries.listed = None;

@@ -78,8 +78,8 @@ impl FileSystem {
     /// Whether a directory is being moved with what has this whole key: the bucket may have it no more, or not yet.
     fn is_moving(&self, tree: &Tree, key: &str) -> bool {
         let below = &key[self.settings.prefix.len()..];
-        let mut froms = tree.moves.values().map(|begun| &begun.from);
-        froms.any(|from| from.ends_with('/') && below.starts_with(from))
+        let mut moves = tree.moves.values().filter(|begun| !begun.failed);
+        moves.any(|begun| begun.is_of_directory() && below.starts_with(&begun.from))
     }
 
     fn wait_for_move<'a>(

@@ -23,7 +23,7 @@ pub type Place<'a> = (u64, &'a str);
 const LEFTOVER_BYTES: usize = 100;
 const PENDING_BYTES_MAX: usize = 4096;
 /// Objects that one request removes.
-const REMOVED_AT_ONCE: usize = 1000;
+pub(super) const REMOVED_AT_ONCE: usize = 1000;
 
 impl FileSystem {
     /// Gives a node another name. `replace`: one that is there is replaced.
@@ -145,7 +145,7 @@ impl FileSystem {
             own.or_else(|| node.replaces.clone())
         });
         drop(tree);
-        if remote.is_some() || replaced_there.is_some() {
+        if from.0 != to.0 && (remote.is_some() || replaced_there.is_some()) {
             self.keep_directory(from.0, id)?;
         }
         match remote {
@@ -215,6 +215,7 @@ impl FileSystem {
             etag: Some(remote.etag.clone()),
             replaced: replaced.clone(),
             room: 0,
+            failed: false,
             copied: None,
         })?;
         let copied = self.certain(&to_whole, Makes::Object(&written), || {
@@ -236,7 +237,8 @@ impl FileSystem {
                 return Err(error);
             }
         };
-        self.copied_all(number, vec![(id, etag.clone())])?;
+        let copied = self.copied_all(number, vec![(id, etag.clone())]);
+        copied.inspect_err(|_| self.leave_move(number))?;
         let removed = self.remove_certainly(&from_whole);
         let mut tree = self.tree();
         if let Some(remote) = &mut self.node(&mut tree, id)?.remote {
@@ -248,6 +250,7 @@ impl FileSystem {
         let mut batch = self.leave(&mut tree, removed, vec![(from_key, remote.etag.clone())]);
         batch.extend(self.ended_move(&mut tree, number));
         let position = self.place_file(&mut tree, id, target.zip(Some(away)), to, batch)?;
+        self.forget_move(&mut tree, number);
         tree.changed_remotely(id);
         drop(tree);
         Ok(self.state.durable(position)?)
@@ -285,6 +288,7 @@ impl FileSystem {
         }
         batch.extend(self.ended_move(&mut tree, number));
         let position = self.state.append_end(&batch)?;
+        self.forget_move(&mut tree, number);
         drop(tree);
         self.state.durable(position)?;
         Ok(unused)
@@ -359,7 +363,7 @@ impl FileSystem {
         let position = self.state.append_begin(&[begun.noted(id)], begun.room)?;
         tree.moves.insert(id, begun);
         drop(tree);
-        self.state.durable(position)?;
+        self.state.durable(position).inspect_err(|_| self.leave_move(id))?;
         Ok(id)
     }
 
@@ -380,10 +384,26 @@ impl FileSystem {
     }
 
     fn ended_move(&self, tree: &mut Tree, number: u64) -> Option<Change> {
+        let ended = tree.moves.get_mut(&number)?;
+        // Unless it is noted, under the same lock.
+        ended.failed = true;
         self.idle.notify_all();
-        let ended = tree.moves.remove(&number)?;
-        self.state.ended(ended.room);
         Some(Change::Moved(number))
+    }
+
+    /// The end of a move is noted.
+    fn forget_move(&self, tree: &mut Tree, number: u64) {
+        if let Some(ended) = tree.moves.remove(&number) {
+            self.state.ended(ended.room);
+        }
+    }
+
+    /// A move is over, and its end cannot be noted.
+    fn leave_move(&self, number: u64) {
+        if let Some(begun) = self.tree().moves.get_mut(&number) {
+            begun.failed = true;
+        }
+        self.idle.notify_all();
     }
 
     /// Moves a directory with all below. Nothing else changes objects meanwhile.
@@ -400,6 +420,7 @@ impl FileSystem {
         let objects = list_all(self.store(), &from_whole, false)?.objects;
         let replaced = target.filter(|target| self.tree().nodes[target].remote.is_some());
         if objects.is_empty() && replaced.is_none() {
+            self.keep_directory(parent, id)?;
             let position = self.place_directory(&mut self.tree(), id, target, to, Vec::new())?;
             return Ok(self.state.durable(position)?);
         }
@@ -418,31 +439,39 @@ impl FileSystem {
             etag: None,
             replaced: None,
             room,
+            failed: false,
             copied: None,
         })?;
         let has_marker = objects.iter().any(|object| object.key == from_whole);
-        let copies =
-            self.copy_all(&objects, &from_whole, &self.whole(&to_key)).and_then(|copies| {
-                if replaced.is_some() && !has_marker {
-                    self.remove_certainly(&self.whole(&to_key))?;
-                }
-                Ok(copies)
-            });
+        let copies = self.copy_all(&objects, &from_whole, &self.whole(&to_key));
         let undo = || {
-            let names = objects.iter().map(|object| &object.key[from_whole.len()..]);
-            let made = names.map(|name| format!("{to_key}{name}")).collect();
-            self.undo_copies(number, made, replaced)
+            let copied = objects.iter().zip(&copies).filter_map(|(object, copy)| {
+                let etag = match copy {
+                    Ok((_, etag)) => Some(etag.clone()),
+                    Err(Error::Store(StoreError::Failed(_)) | Error::InDoubt(_)) => None,
+                    Err(_) => return None,
+                };
+                Some((format!("{to_key}{}", &object.key[from_whole.len()..]), etag))
+            });
+            self.undo_copies(number, copied.collect(), replaced)
         };
-        let copies = match copies {
-            Ok(copies) => copies,
-            Err(error) => {
-                undo()?;
-                return Err(error);
-            }
+        let unmarked = match replaced.is_some() && !has_marker && copies.iter().all(Result::is_ok) {
+            true => self.remove_certainly(&self.whole(&to_key)),
+            false => Ok(()),
         };
+        if unmarked.is_err() || copies.iter().any(Result::is_err) {
+            undo()?;
+            unmarked?;
+            return copies.into_iter().find_map(Result::err).map_or(Ok(()), Err);
+        }
+        let copies: BTreeMap<&str, &(String, String)> = objects
+            .iter()
+            .zip(&copies)
+            .filter_map(|(object, copy)| Some((object.key.as_str(), copy.as_ref().ok()?)))
+            .collect();
         // An object that is another than the node knows is somebody else's, or tells that it is not.
         let copied = |tree: &Tree, id: u64| {
-            let (former, etag) = copies.get(&self.key(tree, id))?;
+            let (former, etag) = copies.get(self.key(tree, id).as_str())?;
             let node = tree.get(id)?;
             let known = node.remote.as_ref().map(|remote| &remote.etag).or(node.replaces.as_ref());
             (node.elsewhere.is_none() && known == Some(former)).then(|| (id, etag.clone()))
@@ -478,6 +507,7 @@ impl FileSystem {
         let mut batch = self.leave(&mut tree, removed, objects.iter().map(left).collect());
         batch.extend(self.ended_move(&mut tree, number));
         let position = self.place_directory(&mut tree, id, target, to, batch)?;
+        self.forget_move(&mut tree, number);
         drop(tree);
         Ok(self.state.durable(position)?)
     }
@@ -499,18 +529,12 @@ impl FileSystem {
         Ok(self.state.append_end(&batch)?)
     }
 
-    /// Copies objects to keys that begin otherwise; the old and the new ETags by the old keys.
-    fn copy_all(
-        &self,
-        objects: &[Listed],
-        from: &str,
-        to: &str,
-    ) -> Result<BTreeMap<String, (String, String)>> {
-        let results = in_parallel(objects, self.settings.parallel, |object| {
+    /// Copies objects to keys that begin otherwise; the old and the new ETags, in the objects' order.
+    fn copy_all(&self, objects: &[Listed], from: &str, to: &str) -> Vec<Result<(String, String)>> {
+        in_parallel(objects, self.settings.parallel, |object| {
             let etag = self.copy_listed(object, &format!("{to}{}", &object.key[from.len()..]))?;
-            Ok((object.key.clone(), (object.etag.clone(), etag)))
-        });
-        results.into_iter().collect()
+            Ok((object.etag.clone(), etag))
+        })
     }
 
     /// Copies an object whose metadata nobody asked for. If the answer is lost, it is copied again by a request that can be
@@ -527,18 +551,23 @@ impl FileSystem {
         })
     }
 
-    /// Removes the copies of a move that failed, now or later. The marker of the directory that was to be replaced is
-    /// written anew.
-    fn undo_copies(&self, number: u64, made: Vec<String>, replaced: Option<u64>) -> Result<()> {
-        let is_marker = |key: &String| replaced.is_some_and(|id| self.tree().key(id) == *key);
-        let made: Vec<String> = made.into_iter().filter(|key| !is_marker(key)).collect();
-        let whole: Vec<String> = made.iter().map(|key| self.whole(key)).collect();
-        let removed = self.remove_all(&whole);
+    /// Removes the copies of a move that failed, with ETags as far as these are known, now or later. The marker of the directory that was to
+    /// be replaced is written anew.
+    fn undo_copies(
+        &self,
+        number: u64,
+        mut made: Vec<(String, Option<String>)>,
+        replaced: Option<u64>,
+    ) -> Result<()> {
+        if let Some(marker) = replaced.map(|id| self.tree().key(id)) {
+            made.retain(|(key, _)| *key != marker);
+        }
+        let removed = made.chunks(REMOVED_AT_ONCE).try_for_each(|some| self.remove_left(some));
         let mut tree = self.tree();
         let mut batch: Vec<Change> = self.ended_move(&mut tree, number).into_iter().collect();
         if removed.is_err() {
-            batch.extend(made.iter().cloned().map(Change::Leftover));
-            tree.leftovers.extend(made.into_iter().map(|key| (key, None)));
+            batch.extend(made.iter().map(|(key, etag)| leftover(key, etag.as_deref())));
+            tree.leftovers.extend(made);
         }
         let position = match replaced {
             Some(id) => {
@@ -549,6 +578,7 @@ impl FileSystem {
             }
             None => self.state.append_end(&batch)?,
         };
+        self.forget_move(&mut tree, number);
         drop(tree);
         Ok(self.state.durable(position)?)
     }
@@ -560,48 +590,67 @@ impl FileSystem {
         Ok(results.into_iter().collect::<crate::store::Result<()>>()?)
     }
 
-    /// Removes objects below the prefix that have these ETags still, as far as these are known.
-    pub(super) fn remove_left(&self, left: &BTreeMap<String, Option<String>>) -> Result<()> {
-        let left: Vec<_> = left.iter().collect();
-        let keys = in_parallel(&left, self.settings.parallel, |(key, etag)| {
-            let whole = self.whole(key);
-            let Some(etag) = etag else { return Ok(Some(whole)) };
-            let found = self.object(&whole)?.map(|head| head.etag);
-            if found.as_ref().is_some_and(|found| found != etag) {
-                say(&format!(
-                    "{whole} was to be removed after a rename, and is another by now: it stays"
-                ));
-            }
-            Ok((found.as_ref() == Some(etag)).then_some(whole))
-        });
-        let keys = keys.into_iter().collect::<Result<Vec<Option<String>>>>()?;
+    /// Removes objects below the prefix, as many as one request removes, that have these ETags still, as far as these are known.
+    pub(super) fn remove_left(&self, left: &[(String, Option<String>)]) -> Result<()> {
+        let mut keys = Vec::new();
+        for some in left.chunks(self.settings.parallel) {
+            let found = in_parallel(some, self.settings.parallel, |(key, etag)| {
+                let whole = self.whole(key);
+                let Some(etag) = etag else { return Ok(Some(whole)) };
+                let found = self.object(&whole)?.map(|head| head.etag);
+                if found.as_ref().is_some_and(|found| found != etag) {
+                    say(&format!(
+                        "{whole} was to be removed after a rename, and is another by now: it stays"
+                    ));
+                }
+                Ok((found.as_ref() == Some(etag)).then_some(whole))
+            });
+            // Where the store is out of reach, few are asked for.
+            keys.extend(found.into_iter().collect::<Result<Vec<Option<String>>>>()?);
+        }
         self.remove_all(&keys.into_iter().flatten().collect::<Vec<String>>())
     }
 
     /// Removes what renames left, if the bucket lets it.
     pub(super) fn finish_leftovers(&self) {
-        if self.tree().leftovers.is_empty() || self.store.is_fenced() {
-            return;
-        }
-        let _stay = self.stay();
-        if self.remove_leftovers().is_err() {
-            std::thread::sleep(std::time::Duration::from_secs(1));
+        while !self.tree().leftovers.is_empty() && !self.store.is_fenced() {
+            // Others may change objects in between.
+            let _stay = self.stay();
+            match self.remove_some_leftovers() {
+                Ok(()) => {}
+                // The uploads that are due come first.
+                Err(_) => return,
+            }
         }
     }
 
     /// Removes what renames left. The caller has `moving`. What is uploaded under these keys after it returned stays, also
     /// after a crash.
     pub(super) fn remove_leftovers(&self) -> Result<()> {
+        while !self.tree().leftovers.is_empty() {
+            self.remove_some_leftovers()?;
+        }
+        Ok(())
+    }
+
+    fn remove_some_leftovers(&self) -> Result<()> {
         // Whoever waits here must not remove what was uploaded since.
         let _alone = self.removing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let leftovers = self.tree().leftovers.clone();
-        if leftovers.is_empty() {
+        let left: Vec<(String, Option<String>)> = {
+            let tree = self.tree();
+            let some = tree.leftovers.iter().take(REMOVED_AT_ONCE);
+            some.map(|(key, etag)| (key.clone(), etag.clone())).collect()
+        };
+        if left.is_empty() {
             return Ok(());
         }
-        self.remove_left(&leftovers)?;
+        self.remove_left(&left)?;
         let mut tree = self.tree();
-        tree.leftovers.retain(|key, _| !leftovers.contains_key(key));
-        let ended: Vec<Change> = leftovers.into_keys().map(Change::LeftoverEnded).collect();
+        for (key, _) in &left {
+            tree.leftovers.remove(key);
+        }
+        let ended: Vec<Change> =
+            left.into_iter().map(|(key, _)| Change::LeftoverEnded(key)).collect();
         let position = self.state.append_end(&ended)?;
         drop(tree);
         Ok(self.state.durable(position)?)

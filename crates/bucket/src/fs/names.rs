@@ -27,6 +27,9 @@ pub struct Made {
     pub target: Option<String>,
 }
 
+/// Of so many entries of a directory it is found out whether one has an object.
+const LOOKED_AT_MAX: usize = 64;
+
 impl FileSystem {
     /// Makes a file, a directory or a symbolic link. The kernel is told its number; `open`: and opens it.
     pub fn make(&self, parent: u64, name: &str, made: Made, open: bool) -> Result<Stat> {
@@ -169,11 +172,13 @@ impl FileSystem {
         let tree = self.tree();
         let node = tree.get(id).filter(|node| !node.removed).ok_or(Error::NotFound)?;
         // A node that replaces an object has none of its own, and the object is there.
+        let (parent, is_directory) = (node.parent, node.is_directory());
         if node.remote.is_none() && node.replaces.is_none() {
-            return Ok(());
+            drop(tree);
+            // What was in a directory without a marker may have been the last below its parent.
+            return if is_directory { self.keep_directory(parent, id) } else { Ok(()) };
         }
         let key = self.key(&tree, id);
-        let parent = node.parent;
         drop(tree);
         self.keep_directory(parent, id)?;
         let away = self.copy_away(id)?;
@@ -250,9 +255,14 @@ impl FileSystem {
         let marker = node.remote.as_ref().filter(|remote| remote.size == 0);
         let has_marker = marker.is_some() && !node.may_be_gone();
         let stays = directory == ROOT || has_marker || node.attributes_dirty || node.removed;
-        // One that is busy may be leaving, too.
-        let has_object = |node: &Node| node.remote.is_some() && !node.busy && !node.may_be_gone();
-        let mut others = node.entries.by_name.values().filter(|id| **id != leaving);
+        // One that is busy may be leaving, too. A directory that nobody made here was listed, as what objects are below.
+        let has_object = |node: &Node| {
+            let is_there = node.remote.is_some() || node.is_directory() && !node.is_dirty();
+            is_there && !node.busy && !node.may_be_gone()
+        };
+        let others = node.entries.by_name.values().filter(|id| **id != leaving);
+        // A marker too many does no harm.
+        let mut others = others.take(LOOKED_AT_MAX);
         if stays || others.any(|id| tree.get(*id).is_some_and(has_object)) {
             return Ok(());
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 use super::doubt::written_version;
 use super::fetch::Fetched;
+use super::moves::REMOVED_AT_ONCE;
 use super::tree::{Move, Node, ROOT, Remote, Tree};
 use super::{FileSystem, Result, Settings, TEMPORARY, in_parallel, now, say};
 use crate::cache::Cache;
@@ -47,9 +48,10 @@ impl Found {
                 }
                 Change::Move { id, from, to, etag, replaced } => {
                     found.numbers = found.numbers.max(id);
-                    found
-                        .moves
-                        .insert(id, Move { from, to, etag, replaced, room: 0, copied: None });
+                    found.moves.insert(
+                        id,
+                        Move { from, to, etag, replaced, room: 0, failed: false, copied: None },
+                    );
                 }
                 Change::Copied { id, etags } => {
                     if let Some(begun) = found.moves.get_mut(&id) {
@@ -134,7 +136,8 @@ impl FileSystem {
         }
         let objects = list_all(self.store(), &self.whole(TEMPORARY), false)?.objects;
         self.remove_all(&objects.into_iter().map(|object| object.key).collect::<Vec<String>>())?;
-        self.remove_left(&found.leftovers)
+        let leftovers: Vec<_> = found.leftovers.clone().into_iter().collect();
+        leftovers.chunks(REMOVED_AT_ONCE).try_for_each(|some| self.remove_left(some))
     }
 
     /// Uploads of temporary keys, and of keys whose uploads were begun without an answer.
@@ -194,7 +197,7 @@ impl FileSystem {
             self.remove_all(&objects.into_iter().map(|object| object.key).collect::<Vec<_>>())?;
             found.pending.retain(|_, pending| pending.key != begun.to);
             for pending in found.pending.values_mut() {
-                let rest = match begun.from.ends_with('/') {
+                let rest = match begun.is_of_directory() {
                     true => pending.key.strip_prefix(begun.from.as_str()),
                     false if pending.key == begun.from => Some(""),
                     false => None,
@@ -243,7 +246,7 @@ impl FileSystem {
     /// What a move that a crash cut has not removed yet.
     fn objects_to_move(&self, begun: &Move) -> Result<Vec<Listed>> {
         let key = self.whole(&begun.from);
-        if key.ends_with('/') {
+        if begun.is_of_directory() {
             return Ok(list_all(self.store(), &key, false)?.objects);
         }
         let head = self.object(&key)?;
@@ -302,6 +305,7 @@ impl FileSystem {
                 root.attributes = pending.attributes;
                 (root.known, root.attributes_dirty, root.recorded) = (true, true, true);
                 root.version = pending.version;
+                root.remote = head.map(Remote::of);
                 tree.touch(ROOT);
                 continue;
             }
@@ -320,6 +324,10 @@ impl FileSystem {
             node.version = pending.version;
             node.target = pending.target.clone();
             node.kept = content.cloned().map(Box::new);
+            if let Some(kept) = &mut node.kept {
+                // What was kept before contents had versions.
+                kept.version = kept.version.min(pending.version);
+            }
             let ours = written.is_some();
             let etag = head
                 .as_ref()
@@ -346,6 +354,11 @@ impl FileSystem {
                         Some(Remote { etag, size, properties, checked: std::time::Instant::now() });
                 }
                 (_, etag) => node.replaces = etag,
+            }
+            if is_directory {
+                // Other tools may have given it a marker, also with content.
+                node.remote = head.clone().map(Remote::of);
+                node.replaces = None;
             }
             if let Some(content) = content {
                 let base = node.remote.as_ref().map_or(0, |remote| remote.size.min(content.base));

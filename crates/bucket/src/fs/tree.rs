@@ -108,6 +108,8 @@ pub struct Move {
     pub replaced: Option<String>,
     /// Bytes that its end may take in the state file.
     pub room: u64,
+    /// It is over, and that could not be noted: the next start ends it.
+    pub failed: bool,
     /// The ETags of the copies, of nodes that are pending, once all are copied.
     pub copied: Option<Vec<(u64, String)>>,
 }
@@ -115,13 +117,18 @@ pub struct Move {
 impl Move {
     /// What the state file says of it.
     pub fn noted(&self, id: u64) -> Change {
-        let Move { from, to, etag, replaced, room: _, copied: _ } = self.clone();
+        let Move { from, to, etag, replaced, .. } = self.clone();
         Change::Move { id, from, to, etag, replaced }
+    }
+
+    /// Whether all below a key is moved. A single object may have a key that ends in a slash, too.
+    pub fn is_of_directory(&self) -> bool {
+        self.from.ends_with('/') && self.etag.is_none()
     }
 
     /// Whether it moves the object with this key, or puts one there.
     pub fn concerns(&self, key: &str) -> bool {
-        [&self.from, &self.to].into_iter().any(|end| match end.ends_with('/') {
+        [&self.from, &self.to].into_iter().any(|end| match self.is_of_directory() {
             true => key.starts_with(end.as_str()),
             false => key == end,
         })
@@ -429,9 +436,18 @@ impl Tree {
     }
 
     /// The node of what a directory's marker holds, if that is not empty.
-    pub fn content_of_marker(&self, directory: u64) -> Option<&Node> {
+    pub fn content_of_marker(&self, directory: u64) -> Option<(u64, &Node)> {
         let content = self.child(directory, &key::name_of("", true))?;
-        self.get(content).filter(|node| node.segment.is_empty())
+        self.get(content).filter(|node| node.segment.is_empty()).map(|node| (content, node))
+    }
+
+    /// Whether a directory's marker is being changed by the node of its content, or the other way round.
+    pub fn has_busy_twin(&self, id: u64) -> bool {
+        let of = |node: &Node| match node.is_directory() {
+            true => self.content_of_marker(id).is_some_and(|(_, content)| content.busy),
+            false => node.segment.is_empty() && self.get(node.parent).is_some_and(|at| at.busy),
+        };
+        self.get(id).is_some_and(of)
     }
 
     /// The nodes in a directory whose metadata is to be asked for with that of `id`, which is one of them: see [`InOrder`].

@@ -94,15 +94,11 @@ impl FileSystem {
             return Ok(None);
         }
         tree = self.occupy(tree, id)?;
-        while tree.content_of_marker(id).is_some_and(|content| content.busy) {
-            tree = self.wait(tree);
-        }
-        let key = tree.key(id);
-        if tree.moves.values().any(|begun| begun.concerns(&key)) {
-            // None is under way. The next start would end it, over what is uploaded now.
+        while tree.has_busy_twin(id) {
+            // Both have one object.
             self.vacate(&mut tree, id);
-            let why = "a rename could not be noted as ended: the next start ends it";
-            return Err(StoreError::Failed(format!("{key} is not uploaded: {why}")).into());
+            tree = self.wait(tree);
+            tree = self.occupy(tree, id)?;
         }
         if tree.nodes[&id].may_be_gone() {
             drop(tree);
@@ -126,9 +122,17 @@ impl FileSystem {
             self.vacate(&mut tree, id);
             return Ok(None);
         }
+        let key = tree.key(id);
+        if tree.moves.values().any(|begun| begun.failed && begun.concerns(&key)) {
+            // The next start ends it, over what would be uploaded now.
+            self.node(&mut tree, id)?.retry_after = Some(Instant::now() + RETRY);
+            self.vacate(&mut tree, id);
+            let why = "a rename could not be noted as ended: the next start ends it";
+            return Err(StoreError::Failed(format!("{key} is not uploaded: {why}")).into());
+        }
         let key = self.key(&tree, id);
         // A directory's marker with bytes of another program keeps them.
-        let marker = tree.content_of_marker(id).and_then(|content| content.remote.clone());
+        let marker = tree.content_of_marker(id).and_then(|(_, content)| content.remote.clone());
         let node = self.node(&mut tree, id)?;
         let object = marker.or_else(|| node.remote.clone());
         let known = object.as_ref().and_then(|remote| remote.properties.as_deref());
@@ -193,6 +197,15 @@ impl FileSystem {
             let uploaded = std::mem::take(&mut content.uploading);
             content.same.extend(&uploaded);
             content.base = content.least.min(job.object_size());
+        }
+        if let Some(content) = tree.content_of_marker(job.id).map(|(content, _)| content)
+            && let Some(remote) = tree.nodes[&job.id].remote.clone()
+        {
+            // It is the same object.
+            tree.changed_remotely(content);
+            if let Some(content) = tree.nodes.get_mut(&content) {
+                content.remote = Some(remote);
+            }
         }
         self.settle(&mut tree, job.id);
         let stale = tree.nodes.get_mut(&job.id).is_some_and(|node| {
