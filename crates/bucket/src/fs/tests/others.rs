@@ -71,6 +71,75 @@ fn a_marker_that_has_content_keeps_it() {
     assert_eq!(memory.objects(), [("pre/e/".to_owned(), Vec::new())].into());
 }
 
+/// The bytes of a directory's marker are two nodes here, and one object.
+#[test]
+fn a_marker_that_has_content_is_known_after_a_start_and_under_both_names() {
+    let (memory, state, mut system) = fixture();
+    put(&memory, "pre/e/", b"content");
+    let set = |system: &FileSystem| {
+        let e = system.lookup(ROOT, "e").unwrap().id;
+        let own = system.lookup(e, "weir%=").unwrap().id;
+        let mode = Some(0o700);
+        system.set_attributes(e, NewAttributes { mode, ..Default::default() }).unwrap();
+        own
+    };
+    set(&system);
+    let wreck = Wreck::of(&memory, state.path(), None);
+    system = wreck.start_on(&memory);
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(memory.objects()["pre/e/"], b"content");
+    system.lookup(ROOT, "e").unwrap();
+    let id = system.tree().child(ROOT, "e").unwrap();
+    system.tree().nodes.get_mut(&id).unwrap().attributes.mode = 0;
+    let own = set(&system);
+    system.sync_below(ROOT).unwrap();
+    // The other node knows what the directory's upload made.
+    system.open(own).unwrap();
+    system.write(own, 7, b", and more").unwrap();
+    system.sync_file(own).unwrap();
+    assert_eq!(memory.objects(), [("pre/e/".into(), b"content, and more".to_vec())].into());
+    assert_eq!(system.happened().conflicts, 0);
+}
+
+#[test]
+fn a_directory_stays_when_all_below_is_removed_and_it_had_no_marker() {
+    let (memory, _state, system) = fixture();
+    put(&memory, "pre/d/s/x", b"x");
+    put(&memory, "pre/f/s/x", b"x");
+    let below = |name: &str| {
+        let parent = system.lookup(ROOT, name).unwrap().id;
+        let sub = system.lookup(parent, "s").unwrap().id;
+        system.unlink(sub, "x").unwrap();
+        parent
+    };
+    let d = below("d");
+    system.rmdir(d, "s").unwrap();
+    let f = below("f");
+    system.rename((f, "s"), (ROOT, "s"), true).unwrap();
+    system.sync_below(ROOT).unwrap();
+    assert_eq!(names_elsewhere(&memory), ["d", "f", "s"]);
+}
+
+/// The store is away after the objects of a directory were copied.
+#[test]
+fn little_is_asked_for_again_and_again_about_what_a_rename_left() {
+    let (memory, _state, system) = fixture();
+    for number in 0..40 {
+        put(&memory, &format!("pre/a/{number}"), b"content");
+    }
+    memory.fail(|kind, _| kind.starts_with("delete").then_some(Failure::Before));
+    system.rename((ROOT, "a"), (ROOT, "b"), true).unwrap();
+    assert_eq!(system.tree().leftovers.len(), 40);
+    memory.fail(|_, _| Some(Failure::Before));
+    let before = system.store.counts().now().requests;
+    system.finish_leftovers();
+    let asked = system.store.counts().now().requests - before;
+    assert!(asked <= 3, "{asked} requests");
+    memory.fail(|_, _| None);
+    system.finish_leftovers();
+    assert_eq!((system.tree().leftovers.len(), memory.objects().len()), (0, 40));
+}
+
 /// s3fs keeps all metadata of an object that it appends to, also the identity of our write.
 #[test]
 fn an_object_with_our_identity_may_be_somebody_elses() {
