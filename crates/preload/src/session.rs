@@ -158,9 +158,8 @@ impl Session {
         }
         let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
         let committed = unobserved(|| {
-            let root = sys::open(path, libc::O_RDONLY | libc::O_DIRECTORY).ok()?;
-            let is_it = sys::place(root).is_ok_and(|place| place.is_file_on(number));
-            let committed = is_it && commit_by(root);
+            let root = open_root(path, number)?;
+            let committed = commit_by(root);
             sys::close(root);
             Some(committed)
         });
@@ -645,6 +644,16 @@ fn open_without_links(at: c_int, path: *const c_char) -> Option<c_int> {
     c_int::try_from(unsafe { by_door(libc::SYS_openat2, arguments) }).ok().filter(|fd| *fd >= 0)
 }
 
+/// Opens a mount's root, if it is still there. Only then it is opened for reading: a member's server may be mounted over it, and answer when what waits for
+/// the commit goes on.
+fn open_root(path: &CStr, mount: u64) -> Option<c_int> {
+    let root = sys::open(path, libc::O_PATH | libc::O_DIRECTORY).ok()?;
+    let is_it = sys::place(root).is_ok_and(|place| place.is_file_on(mount));
+    let opened = is_it.then(|| sys::open_at(root, c".", libc::O_RDONLY | libc::O_DIRECTORY));
+    sys::close(root);
+    opened?.ok()
+}
+
 /// Numbers of this module's own descriptors begin there.
 const OWN_FROM: usize = 900;
 /// Longer paths of directories are the supervisor's.
@@ -723,5 +732,31 @@ fn returned(result: isize) -> isize {
             -1
         }
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use super::*;
+
+    #[test]
+    fn another_mount_at_the_path_is_not_opened() {
+        let directory = std::env::temp_dir().join(format!("weir-root-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let path = CString::new(directory.to_str().unwrap()).unwrap();
+        // SAFETY: the argument is a number.
+        let notified = unsafe { libc::inotify_init1(libc::IN_NONBLOCK) };
+        // SAFETY: the path ends with a zero.
+        assert!(unsafe { libc::inotify_add_watch(notified, path.as_ptr(), libc::IN_OPEN) } >= 0);
+        let is_opened = || sys::read(notified, &mut [0; 1024]).is_ok();
+        std::fs::read_dir(&directory).unwrap();
+        assert!(is_opened());
+        // No mount has this number.
+        assert_eq!(open_root(&path, u64::MAX), None);
+        assert!(!is_opened());
+        sys::close(notified);
+        std::fs::remove_dir(&directory).unwrap();
     }
 }

@@ -518,8 +518,12 @@ pub(crate) fn read_own_memory<T: Copy>(address: usize, to: &mut [T]) -> Option<(
 
 /// Opens an existing file, close-on-exec.
 pub(crate) fn open(path: &std::ffi::CStr, flags: c_int) -> Result<c_int> {
-    plain!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0)
-        .map(|fd| fd as c_int)
+    open_at(libc::AT_FDCWD, path, flags)
+}
+
+/// The same, from a directory.
+pub(crate) fn open_at(at: c_int, path: &std::ffi::CStr, flags: c_int) -> Result<c_int> {
+    plain!(libc::SYS_openat, at, path.as_ptr(), flags | libc::O_CLOEXEC, 0).map(|fd| fd as c_int)
 }
 
 /// Opens /proc/self/fdinfo/FD.

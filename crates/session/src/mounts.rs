@@ -77,7 +77,9 @@ impl Ordered {
     #[allow(unsafe_code, reason = "ioctl(2) with a command of Weir's own")]
     fn ask(&self, command: u32) -> io::Result<()> {
         let mut message = [0_u8; MESSAGE_BYTES];
-        let root = self.root(OFlags::RDONLY)?;
+        // Opened only when it is known to be Weir's: a member's server may be mounted over it, and answer when what waits for this commit goes on.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(self.root()?, ".", flags, Mode::empty())?;
         // SAFETY: the message has the size that the command's number says.
         match unsafe { libc::ioctl(root.as_raw_fd(), command.into(), message.as_mut_ptr()) } {
             0 => Ok(()),
@@ -98,14 +100,14 @@ impl Ordered {
     /// nothing from the daemon.
     pub(crate) fn number(&self) -> io::Result<u64> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(self.root(OFlags::PATH)?, "", flags, MOUNT_ID_UNIQUE)?;
+        let found = rustix::fs::statx(self.root()?, "", flags, MOUNT_ID_UNIQUE)?;
         let is_unique = found.stx_mask & MOUNT_ID_UNIQUE.bits() != 0;
         Ok(if is_unique { found.stx_mnt_id } else { 0 })
     }
 
-    /// The root directory, if it is still the same mount's.
-    fn root(&self, access: OFlags) -> io::Result<OwnedFd> {
-        let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    /// The root directory, without access to it, if it is still the same mount's.
+    fn root(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.path, flags, Mode::empty())?;
         let found = rustix::fs::statx(
             &root,
@@ -171,5 +173,34 @@ impl Mounts {
             _ => None,
         };
         self.all().into_iter().filter_map(ordered).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use rustix::fs::inotify;
+
+    use super::*;
+
+    #[test]
+    fn another_mount_at_the_path_is_not_opened() {
+        let directory = std::env::temp_dir().join(format!("weir-mounts-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        // No file system has this number.
+        let mount = Ordered { device: (0, u32::MAX), path: directory.clone() };
+        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+        let notified = inotify::init(flags).unwrap();
+        inotify::add_watch(&notified, &directory, inotify::WatchFlags::OPEN).unwrap();
+        let is_opened = || {
+            let mut buffer = [MaybeUninit::uninit(); 1024];
+            inotify::Reader::new(&notified, &mut buffer).next().is_ok()
+        };
+        std::fs::read_dir(&directory).unwrap();
+        assert!(is_opened());
+        assert!(mount.commit().is_err() && !mount.is_cut_off());
+        assert!(!is_opened());
+        std::fs::remove_dir(&directory).unwrap();
     }
 }
