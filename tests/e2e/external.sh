@@ -133,7 +133,7 @@ ways)
     soon filled "$WORK/port" || fail "the server does not begin"
     sleep 1000 &
     export OUTSIDER=$! SERVED=$WORK/served
-    mkdir "$SERVED" "$WORK/of-server"
+    mkdir "$SERVED" "$WORK/of-server" && mkfifo "$WORK/of-server/fifo"
     "$BENCH" passthrough "$WORK/of-server" "$SERVED" &
     soon mountpoint -q "$SERVED" || fail "the other server does not mount"
     mount_weir "$SRC" "$MNT" "${COMMIT[@]}"

@@ -19,7 +19,9 @@ use crate::call::{self, Call};
 use crate::kill::descendants;
 use crate::listener::{Listener, Stopped};
 use crate::memory::members_serve;
-use crate::task::{Device, Peer, Place, Task, lives, may_be_connected, option, peer};
+use crate::task::{
+    Device, NOBODY_READS, Peer, Place, Synced, Task, lives, may_be_connected, option, peer,
+};
 use crate::tcp::{Connections, OtherEnd, has_socket};
 
 /// More pipes than this are not remembered; the earlier ones are then taken to be outside.
@@ -28,8 +30,6 @@ const PIPES_MAX: usize = 1 << 20;
 const OUTSIDE_MAX: usize = 1 << 12;
 /// Processes between a member and the root of its tree, at most.
 const ANCESTORS_MAX: usize = 4096;
-/// null, zero, full, random and urandom (linux/devices.txt): nobody reads there what was written.
-const NOBODY_READS: [Device; 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
 /// Descriptors without a file whose use only those see who have the descriptor, as proc_pid_fd(5) names them. Others are seen by more, for example
 /// an answer to fanotify(7).
 const HARMLESS: [&str; 6] = [
@@ -295,7 +295,10 @@ impl Judge {
                     if !told || request.changes && !inside(request.fd)? {
                         return Ok(false);
                     }
-                    if request.syncs && !inside(request.fd)? && task.sync_is_noticed(request.fd)? {
+                    if request.syncs
+                        && !inside(request.fd)?
+                        && task.sync_is_noticed(request.fd, Synced::File)?
+                    {
                         return Ok(false);
                     }
                 }

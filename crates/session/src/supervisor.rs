@@ -24,7 +24,7 @@ use crate::judge::Judge;
 use crate::kill::kill_descendants;
 use crate::listener::{Listener, Stopped};
 use crate::mounts::{FindMounts, Mount, Mounts, Ordered, Promised};
-use crate::task::{Place, Task, lives, write_out};
+use crate::task::{Place, Synced, Task, lives, write_out};
 
 /// What happens to a session.
 #[derive(Debug)]
@@ -388,9 +388,9 @@ impl CallReceiver {
                     self.session.commits.promise(vec![mount]);
                 }
                 // The kernel begins to write what mappings changed; a mount by FUSE is not asked for more.
-                self.let_kernel_sync(stopped, fd);
+                self.let_kernel_sync(stopped, fd, Synced::FileSystem);
             }
-            Call::WriteOut { fd } => self.let_kernel_sync(stopped, fd),
+            Call::WriteOut { fd } => self.let_kernel_sync(stopped, fd, Synced::File),
             Call::SyncAll => {
                 // What others have changed there it does not cover on a FUSE mount.
                 let commits = &self.session.commits;
@@ -473,18 +473,18 @@ impl CallReceiver {
                 self.session.commits.promise(vec![mount]);
                 self.listener.succeed(&stopped);
             }
-            Ok(None) => self.let_kernel_sync(stopped, fd),
+            Ok(None) => self.let_kernel_sync(stopped, fd, Synced::File),
             Err(errno) => self.listener.fail(&stopped, errno.raw_os_error()),
         }
     }
 
     /// Lets the kernel sync, when what was promised is durable if the file's server or daemon is told.
-    fn let_kernel_sync(&self, stopped: Stopped, fd: i32) {
+    fn let_kernel_sync(&self, stopped: Stopped, fd: i32, synced: Synced) {
         let task = Task(stopped.thread);
         let commits = &self.session.commits;
         let has_joined = || task.descriptor(fd).is_ok_and(|place| commits.has_joined(place.device));
         let is_promised = !commits.promised().is_empty();
-        if is_promised && !has_joined() && task.sync_is_noticed(fd).unwrap_or(true) {
+        if is_promised && !has_joined() && task.sync_is_noticed(fd, synced).unwrap_or(true) {
             commits.wait(&self.listener, stopped);
         } else {
             self.listener.pass(&stopped);

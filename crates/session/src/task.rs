@@ -38,6 +38,17 @@ pub(crate) type Device = (u32, u32);
 #[derive(Clone, Copy)]
 pub(crate) struct Task(pub(crate) u32);
 
+/// null, zero, full, random and urandom (linux/devices.txt): nobody reads there what was written.
+pub(crate) const NOBODY_READS: [Device; 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
+
+/// What is synced by a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Synced {
+    File,
+    /// All of the file system that has the file's name.
+    FileSystem,
+}
+
 /// What a descriptor or a path leads to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -188,12 +199,21 @@ impl Task {
         Ok(place.is_removed || self.tells_others(fd)?)
     }
 
-    /// Whether a sync of a descriptor's file may be noticed outside, by its file system as above.
-    pub(crate) fn sync_is_noticed(self, fd: i32) -> io::Result<bool> {
-        match self.descriptor(fd) {
+    /// Whether a sync of a descriptor's file, or of the file system that it is on, may be noticed outside, by the file system as above. A device is no
+    /// file of the file system that has its name.
+    pub(crate) fn sync_is_noticed(self, fd: i32, synced: Synced) -> io::Result<bool> {
+        let place = match self.descriptor(fd) {
             // The call will fail.
-            Err(Errno::NOENT) => Ok(false),
-            Ok(place) if matches!(place.kind, FileType::Fifo | FileType::Socket) => Ok(false),
+            Err(Errno::NOENT) => return Ok(false),
+            place => place?,
+        };
+        match (place.kind, synced) {
+            // It cannot be.
+            (FileType::Socket, _) | (FileType::Fifo, Synced::File) => Ok(false),
+            (FileType::CharacterDevice, Synced::File) => {
+                Ok(!NOBODY_READS.contains(&place.represents))
+            }
+            (FileType::BlockDevice, Synced::File) => Ok(true),
             _ => self.tells_others(fd),
         }
     }
@@ -505,5 +525,21 @@ mod tests {
         assert_eq!(file_system_of(table, "22").as_deref(), Some("ext4"));
         assert_eq!(file_system_of(table, "122").as_deref(), Some("fuse.x"));
         assert_eq!(file_system_of(table, "2"), None);
+    }
+
+    #[test]
+    fn a_device_is_no_file_of_the_file_system_that_has_its_name() {
+        let own = Task(std::process::id());
+        let is_noticed = |path: &str, synced| {
+            let file = std::fs::File::open(path).unwrap();
+            own.sync_is_noticed(file.as_raw_fd(), synced).unwrap()
+        };
+        let fuse = "/dev/fuse";
+        if Path::new(fuse).exists() {
+            assert!(is_noticed(fuse, Synced::File));
+            assert!(!is_noticed(fuse, Synced::FileSystem));
+        }
+        assert!(!is_noticed("/dev/null", Synced::File));
+        assert!(!is_noticed("/proc/self/status", Synced::File));
     }
 }

@@ -202,6 +202,8 @@ class Ways:
         self.left, self.right = socket.socketpair()
         self.null = os.open("/dev/null", os.O_WRONLY)
         self.served = os.open(os.environ["SERVED"] + "/file", os.O_RDWR | os.O_CREAT, 0o644)
+        self.served_fifo = os.open(os.environ["SERVED"] + "/fifo", os.O_RDWR)
+        self.device = os.open("/dev/fuse", os.O_RDWR)
         self.file = os.open(mount + "/synced", os.O_RDWR | os.O_CREAT, 0o644)
         self.other = os.open(mount + "/other", os.O_RDWR | os.O_CREAT, 0o644)
         self.elsewhere = os.open(outside + "/file", os.O_RDWR | os.O_CREAT, 0o644)
@@ -649,6 +651,17 @@ def write_to_a_fifo(self):
 
 
 @outside
+def sync_a_device(self):
+    # Its node's file system is a plain one.
+    libc.fsync(self.device)
+
+
+@outside
+def sync_the_file_system_of_a_fifo(self):
+    libc.syncfs(self.served_fifo)
+
+
+@outside
 def queue(self):
     # msgget, msgsnd, msgctl of System V.
     number = libc.msgget(0, 0o1600)
@@ -828,7 +841,7 @@ def close_an_inherited_pipe(self):
 
 @inside
 def sync_what_cannot_be(self):
-    for fd in (-1, 1000, self.right.fileno(), self.read):
+    for fd in (-1, 1000, self.right.fileno(), self.read, self.served_fifo, self.null):
         libc.fsync(fd)
 
 
