@@ -304,11 +304,11 @@ group)
     expect_equal "status without a program" "$(status_of "$WEIR" run --sync external --group "$name" -- weir-no-such-program)" 127
     expect_equal "status where /proc is of another PID namespace" \
         "$(status_of unshare --pid --fork "$WEIR" run --sync external --group "$name" -- true)" 1
-    # Another user's group of the same name is another one.
+    # Another user's group of the same name is another one. Its supervisor may not look into a program that is not dumpable (PR_SET_DUMPABLE).
     install -m 755 "$WEIR" "$(dirname "$WEIR")/libweir_preload.so" "$WORK"
     chmod 755 "$WORK"
     expect_equal "status of another user with another mode" \
-        "$(status_of setpriv --reuid 65534 --regid 65534 --clear-groups "$WORK/weir" run --sync every-write --group "$name" -- true)" 0
+        "$(status_of setpriv --reuid 65534 --regid 65534 --clear-groups "$WORK/weir" run --sync every-write --group "$name" -- python3 -c 'import ctypes, os; ctypes.CDLL(None).prctl(4, 0); os.pipe()')" 0
     # The supervisor dies: all are killed.
     kill -9 "$(parent_of first)"
     end_two

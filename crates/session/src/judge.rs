@@ -533,9 +533,10 @@ impl Judge {
         }
         // An address that is not the caller's is found out before it has descriptors.
         match task.write_memory(address, &[0; 8]) {
-            // The kernel makes the pipe: the page's file system may have to be asked.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            written => written?,
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Err(error),
+            // The kernel makes the pipe: the page's file system may have to be asked, or this process may not look into the caller (ptrace(2)).
+            Err(_) => return Ok(false),
+            Ok(()) => {}
         }
         let place = Place::of_descriptor(reader.as_fd())?;
         if self.pipes.len() >= PIPES_MAX {
@@ -549,7 +550,8 @@ impl Judge {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&numbers[0].to_ne_bytes());
         bytes[4..].copy_from_slice(&numbers[1].to_ne_bytes());
-        task.write_memory(address, &bytes)?;
+        // If this failed the caller would keep the descriptors.
+        task.write_memory_again(address, &bytes)?;
         Ok(true)
     }
 }

@@ -57,6 +57,11 @@ pub(crate) fn write(process: u32, address: u64, bytes: &[u8]) -> io::Result<()> 
     if !may_touch(process, address, bytes.len(), Access::Write)? {
         return Err(io::ErrorKind::WouldBlock.into());
     }
+    write_again(process, address, bytes)
+}
+
+/// Writes where [`write`] has just written, without another look.
+pub(crate) fn write_again(process: u32, address: u64, bytes: &[u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
     // SAFETY: the local vector is read only; the other process's memory is checked by the kernel.

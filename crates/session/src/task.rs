@@ -284,6 +284,11 @@ impl Task {
         memory::write(self.0, address, bytes)
     }
 
+    /// Writes memory that was just written.
+    pub(crate) fn write_memory_again(self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        memory::write_again(self.0, address, bytes)
+    }
+
     /// The bytes of a path in its memory, without the end. Reads page by page: the next page may not be there.
     fn path(self, address: u64) -> io::Result<PathBuf> {
         let mut bytes = Vec::new();
