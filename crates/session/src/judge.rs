@@ -433,10 +433,12 @@ impl Judge {
     ) -> io::Result<bool> {
         for (fd, place) in task.descriptors(first, last)? {
             let number = (place.device, place.inode);
-            // The root of a tree has what was inherited open; a member may have opened the same FIFO or device again.
+            // The root of a tree has what was inherited open; a member may have opened the same FIFO or device again, but no socket. Not every kernel
+            // has kcmp(2).
             let is_kept_open = self.is_inherited(number)
                 && !self.let_go.contains(&number)
-                && self.shares_description_with_root(task, fd, number);
+                && (place.kind == FileType::Socket
+                    || self.shares_description_with_root(task, fd, number));
             let is_noticed = match place.kind {
                 FileType::RegularFile if is_only(promised, place.device) => {
                     shows_locks && task.has_locks_on(number)?
@@ -617,5 +619,33 @@ mod tests {
         assert!(!is_only(&[here], there));
         assert!(!is_only(&[here, there], here));
         assert!(!is_only(&[], here));
+    }
+
+    #[test]
+    fn an_inherited_socket_is_kept_open_also_without_a_comparison() {
+        let mut judge = Judge::new().unwrap();
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (pipe, _written) = rustix::pipe::pipe().unwrap();
+        // Only what is added below is inherited.
+        judge.forget_inherited(std::process::id());
+        judge.let_go.clear();
+        let number = |fd: BorrowedFd<'_>| {
+            let place = Place::of_descriptor(fd).unwrap();
+            // No descriptor of the root can be compared.
+            ((place.device, place.inode), vec![-1])
+        };
+        judge.trees.push(Tree {
+            root: std::process::id(),
+            living: None,
+            inherited: HashMap::from([number(socket.as_fd()), number(pipe.as_fd())]),
+        });
+        judge.trust_no_descriptor();
+        let is_unnoticed = |fd: BorrowedFd<'_>| {
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&fd) as u32;
+            let task = Task(std::process::id());
+            judge.closes_nothing_outside(task, fd, fd, &[(0, 40)], false).unwrap()
+        };
+        assert!(is_unnoticed(socket.as_fd()));
+        assert!(!is_unnoticed(pipe.as_fd()));
     }
 }
