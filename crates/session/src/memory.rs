@@ -6,10 +6,13 @@
 
 #![allow(unsafe_code, reason = "memory of other processes has no safe form")]
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+
+use crate::task::Device;
 
 const PAGE_BYTES: u64 = 4096;
 /// Bytes of an entry of /proc/PID/pagemap, and bits of it (admin-guide/mm/pagemap.rst): the page is there; it is of a file or shared.
@@ -17,12 +20,17 @@ const ENTRY_BYTES: u64 = 8;
 const IS_THERE: u64 = 1 << 63;
 const IS_OF_FILE: u64 = 1 << 61;
 
-/// A member may serve a file system. This process has one session.
-static MEMBERS_SERVE: AtomicBool = AtomicBool::new(false);
+/// File systems that no process serves, each with its name: those that were mounted when a member could serve one first. Later ones may be on top of a member's, as an
+/// overlay or by a loop device. None: no member serves one. This process has one session.
+static LOCAL: OnceLock<HashMap<Device, String>> = OnceLock::new();
 
-/// A member may serve a file system from now on.
+/// A member may serve a file system from now on. To be called before it is mounted.
 pub(crate) fn members_serve() {
-    MEMBERS_SERVE.store(true, Ordering::SeqCst);
+    LOCAL.get_or_init(|| {
+        // Without the table none is known.
+        let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        plain_of(&String::from_utf8_lossy(&table))
+    });
 }
 
 /// What is to be done with memory.
@@ -77,9 +85,7 @@ pub(crate) fn write_again(process: u32, address: u64, bytes: &[u8]) -> io::Resul
 
 /// Whether no process is asked when memory is touched.
 fn may_touch(process: u32, address: u64, bytes: usize, access: Access) -> io::Result<bool> {
-    if !MEMBERS_SERVE.load(Ordering::SeqCst) || bytes == 0 {
-        return Ok(true);
-    }
+    let Some(local) = LOCAL.get().filter(|_| bytes > 0) else { return Ok(true) };
     let last = address.saturating_add(bytes as u64 - 1) / PAGE_BYTES;
     let pages = File::open(format!("/proc/{process}/pagemap"))?;
     for page in address / PAGE_BYTES..=last {
@@ -88,7 +94,7 @@ fn may_touch(process: u32, address: u64, bytes: usize, access: Access) -> io::Re
             // Nothing is there: the kernel says so at once.
             return Ok(true);
         }
-        if !is_settled(u64::from_ne_bytes(entry), access) && !is_local(process, page)? {
+        if !is_settled(u64::from_ne_bytes(entry), access) && !is_local(process, page, local)? {
             return Ok(false);
         }
     }
@@ -101,7 +107,7 @@ fn is_settled(entry: u64, access: Access) -> bool {
 }
 
 /// Whether a page is of no file, or of a file system that no process serves.
-fn is_local(process: u32, page: u64) -> io::Result<bool> {
+fn is_local(process: u32, page: u64, local: &HashMap<Device, String>) -> io::Result<bool> {
     let maps = fs::read(format!("/proc/{process}/maps"))?;
     Ok(match mapping_at(&String::from_utf8_lossy(&maps), page * PAGE_BYTES) {
         // The kernel says so at once.
@@ -109,8 +115,7 @@ fn is_local(process: u32, page: u64) -> io::Result<bool> {
         Mapping::OfNoFile => true,
         Mapping::OfFile(device) => {
             let table = fs::read(format!("/proc/{process}/mountinfo"))?;
-            let name = file_system_of(&String::from_utf8_lossy(&table), device);
-            name.is_some_and(|name| weir_lane::door::hides_ends_on(&name))
+            is_still(local, &String::from_utf8_lossy(&table), device)
         }
         Mapping::Unknown => false,
     })
@@ -121,7 +126,7 @@ enum Mapping {
     None,
     OfNoFile,
     /// The file system's device number.
-    OfFile((u32, u32)),
+    OfFile(Device),
     Unknown,
 }
 
@@ -148,11 +153,28 @@ fn mapping_at(maps: &str, address: u64) -> Mapping {
     maps.lines().find_map(of).unwrap_or(Mapping::None)
 }
 
-/// The name of the file system with a device number, by a mount table (proc_pid_mountinfo(5)).
-fn file_system_of(table: &str, (major, minor): (u32, u32)) -> Option<String> {
-    let device = format!("{major}:{minor}");
-    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
-    line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+/// Whether a device is still one of these: its number may be given again after an unmount.
+fn is_still(local: &HashMap<Device, String>, table: &str, device: Device) -> bool {
+    let mut mounted = mounts(table);
+    let now = mounted.find(|(mounted, _)| *mounted == device);
+    now.is_some_and(|(_, name)| local.get(&device).is_some_and(|known| known == name))
+}
+
+/// The file systems in a mount table that no process serves.
+fn plain_of(table: &str) -> HashMap<Device, String> {
+    mounts(table)
+        .filter(|(_, name)| weir_lane::door::hides_ends_on(name))
+        .map(|(device, name)| (device, name.to_owned()))
+        .collect()
+}
+
+/// The device numbers of a mount table (proc_pid_mountinfo(5)), each with its file system's name.
+fn mounts(table: &str) -> impl Iterator<Item = (Device, &str)> {
+    table.lines().filter_map(|line| {
+        let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
+        let name = line.split_once(" - ")?.1.split(' ').next()?;
+        Some(((major.parse().ok()?, minor.parse().ok()?), name))
+    })
 }
 
 #[cfg(test)]
@@ -175,11 +197,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_is_found_by_its_device() {
-        let table = "22 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n30 22 0:42 / /m rw - fuse.x x rw\n";
-        assert_eq!(file_system_of(table, (8, 1)).as_deref(), Some("ext4"));
-        assert_eq!(file_system_of(table, (0, 42)).as_deref(), Some("fuse.x"));
-        assert_eq!(file_system_of(table, (0, 4)), None);
+    fn only_what_was_there_before_members_could_serve_is_of_no_process() {
+        let before = "22 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n30 22 0:42 / /m rw - fuse.x x rw\n31 22 0:43 / /t rw - tmpfs t rw\n";
+        let local = plain_of(before);
+        assert!(is_still(&local, before, (8, 1)));
+        assert!(!is_still(&local, before, (0, 42)));
+        assert!(!is_still(&local, before, (0, 4)));
+        // An overlay on a member's mount; also if it gets the number of what was unmounted.
+        let later = "22 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n32 22 0:43 / /o rw - overlay o rw\n33 22 0:44 / /p rw - overlay p rw\n";
+        assert!(is_still(&local, later, (8, 1)));
+        assert!(!is_still(&local, later, (0, 43)) && !is_still(&local, later, (0, 44)));
     }
 
     #[test]
