@@ -30,6 +30,8 @@ const PIPES_MAX: usize = 1 << 20;
 const OUTSIDE_MAX: usize = 1 << 12;
 /// Processes between a member and the root of its tree, at most.
 const ANCESTORS_MAX: usize = 4096;
+/// fuse and cuse (linux/devices.txt): whoever has them open may serve a file system.
+const SERVES: [Device; 2] = [(10, 229), (10, 203)];
 /// Descriptors without a file whose use only those see who have the descriptor, as proc_pid_fd(5) names them. Others are seen by more, for example
 /// an answer to fanotify(7).
 const HARMLESS: [&str; 6] = [
@@ -93,6 +95,10 @@ impl Judge {
     pub(crate) fn add(&mut self, root: u32, living: Option<OwnedFd>) -> io::Result<()> {
         let task = Task(root);
         let inherited = task.descriptors(0, u32::MAX)?;
+        // What was mounted by it already no call will tell.
+        if inherited.iter().any(|(_, place)| serves(place)) {
+            members_serve();
+        }
         // Those of the process itself are closed on execve(2).
         let is_anonymous = |(fd, place): &(i32, Place)| {
             place.kind == FileType::Unknown && !task.closes_on_exec(*fd).unwrap_or(false)
@@ -558,6 +564,11 @@ impl Judge {
     }
 }
 
+/// Whether who has it open may serve a file system.
+fn serves(place: &Place) -> bool {
+    place.kind == FileType::CharacterDevice && SERVES.contains(&place.represents)
+}
+
 /// What io_submit(2) is asked for.
 fn requests(task: Task, count: u64, list: u64) -> io::Result<Vec<Request>> {
     if count > REQUESTS_MAX {
@@ -619,6 +630,15 @@ mod tests {
         assert!(!is_only(&[here], there));
         assert!(!is_only(&[here, there], here));
         assert!(!is_only(&[], here));
+    }
+
+    #[test]
+    fn who_inherits_the_fuse_device_may_serve() {
+        let place = |path| Place::of_descriptor(std::fs::File::open(path).unwrap().as_fd());
+        assert!(!serves(&place("/dev/null").unwrap()));
+        if std::path::Path::new("/dev/fuse").exists() {
+            assert!(serves(&place("/dev/fuse").unwrap()));
+        }
     }
 
     #[test]
