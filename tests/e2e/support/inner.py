@@ -2,7 +2,8 @@
 """Calls on a writable file of a FUSE server that is in the same session, and calls whose arguments are in its files: what the supervisor finds
 out does not wait for the server.
 
-    inner.py DIRECTORY     writes `written` there, maps `address` and `numbers`, and prints the name of each call after it
+    inner.py DIRECTORY                       writes `written` there, maps `address` and `numbers`, and prints the name of each call after it
+    inner.py over MOUNT PROGRAM DIRECTORY    has PROGRAM serve DIRECTORY over MOUNT, syncs a file below it, and says so
 """
 
 import ctypes
@@ -11,7 +12,9 @@ import mmap
 import os
 import socket
 import struct
+import subprocess
 import sys
+import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,4 +73,18 @@ def main(directory):
     os.close(fd)
 
 
-main(sys.argv[1])
+def over(mount, program, directory):
+    fd = os.open(mount + "/file", os.O_RDWR | os.O_CREAT, 0o644)
+    device = os.stat(mount).st_dev
+    subprocess.Popen([program, "passthrough", directory, mount])
+    while os.stat(mount).st_dev == device:
+        time.sleep(0.05)
+    os.pwrite(fd, b"new", 0)
+    os.fsync(fd)
+    os.write(1, b"seen")
+
+
+if sys.argv[1] == "over":
+    over(*sys.argv[2:])
+else:
+    main(sys.argv[1])
