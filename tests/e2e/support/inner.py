@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +50,7 @@ def main(directory):
 
     def mapped(name):
         """A page of a file that nobody has read; what is written to it stays in this process."""
-        with open(directory + "/" + name, "rb") as file:
+        with open(os.path.join(directory, name), "rb") as file:
             maps.append(mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_COPY))
         return ctypes.byref(ctypes.c_char.from_buffer(maps[-1]))
 
@@ -65,9 +66,21 @@ def main(directory):
         os.write(ends[1], b"x")
         assert os.read(ends[0], 1) == b"x"
 
+    def pipe_over_it():
+        # The page is in a file of an overlay, which asks the server.
+        with tempfile.TemporaryDirectory() as there, tempfile.TemporaryDirectory() as empty:
+            layers = f"lowerdir={directory}:{empty}".encode()
+            assert libc.mount(b"overlay", there.encode(), b"overlay", 1, layers) == 0, ctypes.get_errno()
+            child = os.fork()
+            if child == 0:
+                at = mapped(there + "/numbers")
+                os._exit(libc.pipe(at))
+            assert os.waitpid(child, 0)[1] == 0
+            assert libc.umount2(there.encode(), 0) == 0
+
     maps = []
     os.write(fd, b"text\n")
-    for call in (fsync, fdatasync, syncfs, write_out, splice, receive, connect, pipe):
+    for call in (fsync, fdatasync, syncfs, write_out, splice, receive, connect, pipe_over_it, pipe):
         call()
         print(call.__name__, flush=True)
     os.close(fd)
