@@ -214,14 +214,14 @@ impl FileSystem {
             (Some(behind), NamesLog::Usable) => behind,
             (None, _) | (_, NamesLog::Without) => return self.sync_directory_at_home(node, done),
         };
-        let Some(changes) = behind.changes_not_logged(node) else {
+        let Some(change) = behind.change_not_logged(node) else {
             return self.shard.sync_names(move |committed| done(committed.map_err(Errno::from)));
         };
         let fs = Arc::clone(self);
         let of = Arc::clone(self);
         let synced = move |synced: Result<(), Errno>| {
             if let (Ok(()), Some(behind)) = (synced, &of.write_behind) {
-                behind.synced_at_home(node, changes);
+                behind.synced_at_home(node, change);
             }
             done(synced);
         };

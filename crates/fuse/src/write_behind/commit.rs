@@ -32,6 +32,12 @@ const UNSETTLED_MAX: usize = 20_000;
 const FULL_PAUSE: Duration = Duration::from_millis(5);
 
 impl State {
+    /// A directory, or a name in it, was changed at home without the log.
+    pub(super) fn note_changed_at_home(&mut self, directory: NodeId) {
+        self.not_logged += 1;
+        self.directories.entry(directory).or_default().changed_at_home = self.not_logged;
+    }
+
     /// Gives a change its place in the order, and a record in the log if there is one.
     pub(super) fn log(&mut self, inodes: &Inodes, change: &Change) -> Logged {
         let Self { tree, log: Some(log), .. } = self else { return Logged::At(self.next_lsn()) };
@@ -182,20 +188,28 @@ impl WriteBehind {
         numbers.iter().find(|&(_, &known)| known == number.0).map(|(&node, _)| node)
     }
 
-    /// How often a directory was changed at home without the log, for [`WriteBehind::synced_at_home`]; `None` if all its changes since it was
-    /// synced there are in the log.
-    pub(crate) fn changes_not_logged(&self, directory: NodeId) -> Option<u64> {
-        let state = self.lock();
-        let is_known = state.tree.kind(directory).is_some();
-        let changes = state.directories.get(&directory).map_or(0, |noted| noted.changed_at_home);
-        (!is_known || changes > 0).then_some(changes)
+    /// A directory, or a name in it, was changed at home at once.
+    pub(crate) fn note_changed_at_home(&self, directory: NodeId) {
+        let mut state = self.lock();
+        if state.log.is_some() {
+            state.note_changed_at_home(directory);
+        }
     }
 
-    /// A sync of a directory at home has succeeded, which began after these changes.
-    pub(crate) fn synced_at_home(&self, directory: NodeId, changes: u64) {
+    /// The last change of a directory at home without the log, for [`WriteBehind::synced_at_home`]; `None` if all its changes since it was
+    /// synced there are in the log.
+    pub(crate) fn change_not_logged(&self, directory: NodeId) -> Option<u64> {
+        let state = self.lock();
+        let is_known = state.tree.kind(directory).is_some();
+        let change = state.directories.get(&directory).map_or(0, |noted| noted.changed_at_home);
+        (!is_known || change > 0).then_some(change)
+    }
+
+    /// A sync of a directory at home has succeeded, which began after this change.
+    pub(crate) fn synced_at_home(&self, directory: NodeId, change: u64) {
         let mut state = self.lock();
         if let Some(noted) = state.directories.get_mut(&directory)
-            && noted.changed_at_home == changes
+            && noted.changed_at_home == change
         {
             noted.changed_at_home = 0;
         }

@@ -96,7 +96,7 @@ pub(super) struct Noted {
     pub(super) read: Option<Instant>,
     /// It has too many entries to be known whole.
     pub(super) large: bool,
-    /// How often names in it were changed at home at once; 0 if it was synced there since.
+    /// The last change made at home at once of it or a name in it, in the order of [`State::not_logged`]; 0 if it was synced there since.
     pub(super) changed_at_home: u64,
 }
 
@@ -157,6 +157,8 @@ pub(crate) struct State {
     pub(super) log: Option<NamesLog>,
     pub(super) next_lsn: u64,
     pub(super) directories: HashMap<NodeId, Noted>,
+    /// How often directories were changed at home at once. Never the same again: syncs of one directory overlap.
+    pub(super) not_logged: u64,
     pub(super) waiting: Vec<(Awaited, Continuation)>,
     /// Threads that wait for home.
     pub(super) blocked: usize,
@@ -266,6 +268,7 @@ impl WriteBehind {
                 log: log.map(NamesLog::new),
                 next_lsn: 1,
                 directories: HashMap::new(),
+                not_logged: 0,
                 waiting: Vec::new(),
                 blocked: 0,
                 resumed: VecDeque::new(),
@@ -641,14 +644,6 @@ impl WriteBehind {
         !large
             && !state.tree.is_complete(directory)
             && state.tree.standing_of_entries(directory) == Standing::Home
-    }
-
-    /// A name in a directory was changed at home at once.
-    pub(crate) fn note_changed_at_home(&self, directory: NodeId) {
-        let mut state = self.lock();
-        if state.log.is_some() {
-            state.directories.entry(directory).or_default().changed_at_home += 1;
-        }
     }
 
     /// A directory has too many entries to be known whole.

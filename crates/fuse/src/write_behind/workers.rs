@@ -456,20 +456,33 @@ mod tests {
     #[test]
     fn that_a_directory_was_changed_at_home_is_known_until_it_is_synced_there() {
         let (behind, inodes, node, place) = scene();
-        assert_eq!(behind.changes_not_logged(node), None);
+        assert_eq!(behind.change_not_logged(node), None);
         {
             let state = &mut *behind.lock();
-            state.directories.entry(node).or_default().changed_at_home = 2;
+            state.note_changed_at_home(node);
+            state.note_changed_at_home(node);
             state.tree.forget(&place);
             state.settle(&inodes, Duration::ZERO);
             assert_eq!(state.tree.kind(node), None, "it was let go");
         }
-        assert_eq!(behind.changes_not_logged(node), Some(2));
+        assert_eq!(behind.change_not_logged(node), Some(2));
         know(&behind, &inodes, node, &place);
-        assert_eq!(behind.changes_not_logged(node), Some(2));
+        assert_eq!(behind.change_not_logged(node), Some(2));
         behind.synced_at_home(node, 1);
-        assert_eq!(behind.changes_not_logged(node), Some(2), "it was changed since");
+        assert_eq!(behind.change_not_logged(node), Some(2), "it was changed since");
         behind.synced_at_home(node, 2);
-        assert_eq!(behind.changes_not_logged(node), None);
+        assert_eq!(behind.change_not_logged(node), None);
+    }
+
+    #[test]
+    fn a_sync_that_ends_late_does_not_cover_a_change_made_after_another_sync() {
+        let (behind, _, node, _) = scene();
+        behind.lock().note_changed_at_home(node);
+        let change = behind.change_not_logged(node).unwrap();
+        behind.synced_at_home(node, change);
+        behind.lock().note_changed_at_home(node);
+        // The same sync of another program began before the second change.
+        behind.synced_at_home(node, change);
+        assert!(behind.change_not_logged(node).is_some(), "the second change is not synced");
     }
 }
