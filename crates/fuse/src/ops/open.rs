@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_backend::HomeFile;
 use weir_backend::home_names::{Looked, open_again};
-use weir_engine::{Durability, FreezeEnd, FreezeScope};
+use weir_engine::{Durability, Error, FreezeEnd, FreezeScope};
 use weir_names::command::NameCommand;
 use weir_names::tree::Kind;
 
@@ -383,7 +383,12 @@ impl FileSystem {
         }
         self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |flushed| {
             let end = FreezeEnd { discard: None, size: None, written: false };
-            (end, move || then(flushed.map_err(Errno::from)))
+            let flushed = match flushed {
+                // It became clean meanwhile, and left the cache: it is home.
+                Err(Error::NotAttached) => Ok(()),
+                flushed => flushed.map_err(Errno::from),
+            };
+            (end, move || then(flushed))
         });
     }
 
