@@ -32,8 +32,10 @@ struct Changes {
     made: u64,
     /// As many of them are durable, in the order in which they ended.
     synced: u64,
-    /// As many of them are to be durable before the next group.
-    needed: u64,
+    /// How often something came after such changes that needs them, as far as they had been seen then.
+    wanted: u64,
+    /// As many of these needs are met: a sync that began after them has succeeded.
+    satisfied: u64,
 }
 
 impl Changes {
@@ -76,7 +78,7 @@ impl AtOnce {
         let mut changes = self.changes();
         if changes.are_unsynced() {
             // A sync that begins from now on covers also what is under way, as far as somebody has seen it.
-            changes.needed = changes.made + changes.under_way;
+            changes.wanted += 1;
         }
     }
 
@@ -86,8 +88,13 @@ impl AtOnce {
         let changes = self.changes();
         match self.is_of_everything {
             true => changes.are_unsynced(),
-            false => changes.needed > changes.synced,
+            false => changes.wanted > changes.satisfied,
         }
+    }
+
+    /// Whether a sync would do nothing more: none is needed, and none has failed since [`AtOnce::failures`] returned `failures`.
+    pub fn is_synced_since(&self, failures: Failures) -> bool {
+        !self.needs_sync() && self.failures() == failures
     }
 
     /// Syncs that have failed, for [`AtOnce::sync`].
@@ -100,13 +107,14 @@ impl AtOnce {
     /// # Errors
     /// As [`WholeSync::sync`]: also if another sync has failed since [`AtOnce::failures`] returned `failures`.
     pub fn sync(&self, failures: Failures) -> Result<(), ErrorKind> {
-        let made = self.changes().made;
+        let before = *self.changes();
         let synced = self.home.sync(failures, |failed| {
             tracing::error!("what SOURCE was given at once is not durable there: {}", failed.kind);
         });
         synced.map_err(|failed| failed.kind)?;
         let mut changes = self.changes();
-        changes.synced = changes.synced.max(made);
+        changes.synced = changes.synced.max(before.made);
+        changes.satisfied = changes.satisfied.max(before.wanted);
         Ok(())
     }
 
@@ -189,8 +197,27 @@ mod tests {
         let changing = at_once.change();
         at_once.name_follows();
         assert!(at_once.needs_sync());
+        assert_eq!(at_once.sync(at_once.failures()), Ok(()));
+        assert!(!at_once.needs_sync(), "what was seen is durable");
         drop(changing);
+        assert!(!at_once.needs_sync(), "nothing follows what was not seen");
+        at_once.name_follows();
+        assert!(at_once.needs_sync());
         assert_eq!(at_once.sync(at_once.failures()), Ok(()));
         assert!(!at_once.needs_sync());
+    }
+
+    #[test]
+    fn whoever_waited_is_served_by_the_sync_of_another_unless_one_has_failed() {
+        let at_once = at_once(false);
+        drop(at_once.change());
+        at_once.name_follows();
+        let before = at_once.failures();
+        assert!(!at_once.is_synced_since(before));
+        assert_eq!(at_once.sync(at_once.failures()), Ok(()));
+        assert!(at_once.is_synced_since(before));
+        at_once.home.has_failed();
+        assert!(!at_once.is_synced_since(before), "it was told another one");
+        assert_eq!(at_once.sync(before), Err(ErrorKind::Io));
     }
 }

@@ -873,11 +873,18 @@ impl Shard {
         let waits = at_once
             .filter(|at_once| at_once.needs_sync())
             .map(|at_once| (Arc::clone(at_once), at_once.failures(), Arc::clone(&self.core)));
-        move |synced: Result<(), Error>| match waits.filter(|(at_once, ..)| at_once.needs_sync()) {
+        let waits =
+            move || waits.filter(|(at_once, failures, _)| !at_once.is_synced_since(*failures));
+        move |synced: Result<(), Error>| match waits() {
             // The group that the sync waited for was written after a sync of home, unless there was none.
             Some((at_once, failures, core)) if synced.is_ok() => {
                 core.directory.defer(Box::new(move || {
-                    done(at_once.sync(failures).map_err(Error::Home));
+                    // Another one of those that wait may have synced home meanwhile.
+                    let synced = match at_once.is_synced_since(failures) {
+                        true => Ok(()),
+                        false => at_once.sync(failures).map_err(Error::Home),
+                    };
+                    done(synced);
                 }));
             }
             _ => done(synced),
