@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Power cuts of an emulated disk: what is changed of a directory or file in SOURCE at once, without the log (extended attributes,
 # ACLs, modes with `--names sync`), is durable when an fsync(2) of it returns. Files have data in the log alone, which their
-# syncs need not bring home. That an fdatasync(2) comes before the fsync(2) changes nothing. And names that SOURCE is given at once are
-# durable there when the log has others that rely on them.
-# cases: xattr removed-xattr access-acl default-acl file-xattr file-access-acl sync-file-mode data-file-access-acl moved-and-made linked-and-moved
+# syncs need not bring home. The same holds for a directory that is made at once. That an fdatasync(2) comes before the fsync(2)
+# changes nothing. And names that SOURCE is given at once are durable there when the log has others that rely on them.
+# cases: xattr removed-xattr access-acl default-acl file-xattr file-access-acl sync-file-mode data-file-access-acl made moved-and-made linked-and-moved
 # seconds: 6
 source "${REPO:?}/tests/e2e/lib.sh"
 
@@ -29,7 +29,7 @@ power_cut() {
 }
 
 case $1 in
-moved-and-made | linked-and-moved)
+made | moved-and-made | linked-and-moved)
     # What is changed in a directory with a default ACL goes to SOURCE at once, and so does the name of a file that has none.
     mkdir "$SRC/at-once" "$SRC/logged" "$SRC/other"
     setfacl -d -m u:1001:rwx "$SRC/at-once"
@@ -38,6 +38,15 @@ moved-and-made | linked-and-moved)
     mount_weir_foreground "$SRC" "$MNT" --names log --dirty-expire 1h
     touch "$MNT/logged/another"
     "$WEIR" sync "$MNT"
+    ;;&
+made)
+    # So that the tree knows both directories.
+    ls "$MNT/at-once"
+    mkdir "$MNT/at-once/new"
+    chmod 700 "$MNT/at-once/new"
+    sync "$MNT/at-once/new"
+    power_cut
+    expect_equal names "$(ls "$SRC/at-once")" new
     ;;&
 moved-and-made)
     mv "$MNT/logged/log" "$MNT/at-once/log.1"
@@ -67,7 +76,7 @@ print("synced")
     expect_equal names "$(ls "$SRC/other")" name
     expect_equal content "$(cat "$SRC/other/name")" content
     ;;&
-moved-and-made | linked-and-moved)
+made | moved-and-made | linked-and-moved)
     umount "$SRC"
     stop_disk
     exit

@@ -251,6 +251,10 @@ impl FileSystem {
         let (Some(behind), Ok(at)) = (&self.write_behind, place(at)) else { return };
         behind.home_is_changed();
         behind.note_changed_at_home(at.parent());
+        if let Some((directory, _)) = node.filter(|(_, of)| attr::kind_of(of).is_directory()) {
+            // The log does not have its name.
+            behind.note_changed_at_home(directory);
+        }
         let mut state = behind.lock();
         if state.tree.kind(at.parent()).is_none() {
             return;
