@@ -38,6 +38,17 @@ impl State {
         self.directories.entry(directory).or_default().changed_at_home = self.not_logged;
     }
 
+    /// No change of a directory is left that is to be made durable at home.
+    fn need_no_sync_at_home(&mut self, directory: NodeId) {
+        let is_known = self.tree.kind(directory).is_some();
+        if let Some(noted) = self.directories.get_mut(&directory) {
+            noted.changed_at_home = 0;
+            if !is_known {
+                self.directories.remove(&directory);
+            }
+        }
+    }
+
     /// Gives a change its place in the order, and a record in the log if there is one.
     pub(super) fn log(&mut self, inodes: &Inodes, change: &Change) -> Logged {
         let Self { tree, log: Some(log), .. } = self else { return Logged::At(self.next_lsn()) };
@@ -208,11 +219,15 @@ impl WriteBehind {
     /// A sync of a directory at home has succeeded, which began after this change.
     pub(crate) fn synced_at_home(&self, directory: NodeId, change: u64) {
         let mut state = self.lock();
-        if let Some(noted) = state.directories.get_mut(&directory)
-            && noted.changed_at_home == change
-        {
-            noted.changed_at_home = 0;
+        let noted = state.directories.get(&directory);
+        if noted.is_some_and(|noted| noted.changed_at_home == change) {
+            state.need_no_sync_at_home(directory);
         }
+    }
+
+    /// Home has removed a directory at once: there is nothing to sync of it.
+    pub(crate) fn removed_at_home(&self, directory: NodeId) {
+        self.lock().need_no_sync_at_home(directory);
     }
 
     /// The number of a node in the log, if names are logged.

@@ -392,8 +392,9 @@ impl State {
         let Self { directories, tree, held, .. } = self;
         directories.retain(|&directory, noted| {
             held.is_held(directory)
-                || !is_forgotten(tree, directory, noted, age_max, now)
                 || noted.changed_at_home > 0
+                || tree.kind(directory).is_some()
+                    && !is_forgotten(tree, directory, noted, age_max, now)
         });
     }
 
@@ -472,6 +473,29 @@ mod tests {
         assert_eq!(behind.change_not_logged(node), Some(2), "it was changed since");
         behind.synced_at_home(node, 2);
         assert_eq!(behind.change_not_logged(node), None);
+    }
+
+    #[test]
+    fn what_is_noted_of_a_directory_that_the_tree_does_not_know_ends_with_its_sync_or_removal() {
+        let (behind, inodes, node, place) = scene();
+        let change_and_forget = || {
+            let state = &mut *behind.lock();
+            state.note_changed_at_home(node);
+            state.tree.forget(&place);
+            state.settle(&inodes, Duration::ZERO);
+            state.expire(Duration::ZERO, Instant::now());
+            assert!(state.directories.contains_key(&node), "it is not synced");
+        };
+        change_and_forget();
+        behind.synced_at_home(node, behind.change_not_logged(node).unwrap());
+        assert!(!behind.lock().directories.contains_key(&node));
+        know(&behind, &inodes, node, &place);
+        change_and_forget();
+        behind.removed_at_home(node);
+        assert!(!behind.lock().directories.contains_key(&node));
+        behind.lock().directories.entry(node).or_default();
+        behind.lock().expire(Duration::ZERO, Instant::now());
+        assert!(!behind.lock().directories.contains_key(&node), "nothing is noted of it");
     }
 
     #[test]
