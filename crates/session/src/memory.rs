@@ -12,7 +12,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use crate::task::Device;
+/// A device number, as `st_dev` has it.
+pub(crate) type Device = (u32, u32);
 
 const PAGE_BYTES: u64 = 4096;
 /// Bytes of an entry of /proc/PID/pagemap, and bits of it (admin-guide/mm/pagemap.rst): the page is there; it is of a file or shared.

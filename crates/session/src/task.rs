@@ -20,6 +20,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags}
 use rustix::io::Errno;
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
+pub(crate) use crate::memory::Device;
 use crate::{call, memory};
 
 /// Longest path of a system call, with its end (path_resolution(7)).
@@ -30,9 +31,6 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// `STATX_MNT_ID_UNIQUE` (linux/stat.h).
 pub(crate) const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
-
-/// A device number, as `st_dev` has it.
-pub(crate) type Device = (u32, u32);
 
 /// A thread, by its number in this process's PID namespace.
 #[derive(Clone, Copy)]
