@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::stream::{is_streamed, to_be_streamed};
 use super::tree::{Node, Tree};
+use super::upload::RETRY;
 use super::{Error, FileSystem, ROOT, Result, in_parallel, say};
 use crate::store::StoreError;
 
@@ -43,9 +44,12 @@ impl FileSystem {
     /// Uploads what is due, until the file system is stopped.
     pub fn run_flusher(self: &Arc<Self>) {
         let mut said = None;
+        let mut tidy_at = Instant::now();
         while !self.stopping.load(Relaxed) {
             std::thread::sleep(TICK);
-            self.finish_leftovers();
+            if Instant::now() >= tidy_at && self.finish_leftovers().is_err() {
+                tidy_at = Instant::now() + RETRY;
+            }
             let due = self.due();
             let results = in_parallel(&due, self.settings.parallel, |id| {
                 let result = self.upload(*id);

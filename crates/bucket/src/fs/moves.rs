@@ -8,6 +8,7 @@
 //! is under its old name; it may be under the new one, too. Asked for again, the call ends the same.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::MutexGuard;
 
 use super::doubt::Makes;
@@ -24,6 +25,8 @@ const LEFTOVER_BYTES: usize = 100;
 const PENDING_BYTES_MAX: usize = 4096;
 /// Objects that one request removes.
 pub(super) const REMOVED_AT_ONCE: usize = 1000;
+/// Keys of which one line says that they are removed: there is always room for it.
+const NOTED_AT_ONCE: usize = 100;
 
 impl FileSystem {
     /// Gives a node another name. `replace`: one that is there is replaced.
@@ -145,7 +148,7 @@ impl FileSystem {
             own.or_else(|| node.replaces.clone())
         });
         drop(tree);
-        if from.0 != to.0 && (remote.is_some() || replaced_there.is_some()) {
+        if replaced_there.is_some() || from.0 != to.0 && remote.is_some() {
             self.keep_directory(from.0, id)?;
         }
         match remote {
@@ -237,8 +240,12 @@ impl FileSystem {
                 return Err(error);
             }
         };
-        let copied = self.copied_all(number, vec![(id, etag.clone())]);
-        copied.inspect_err(|_| self.leave_move(number))?;
+        if let Err(error) = self.copied_all(number, vec![(id, etag.clone())]) {
+            let target = target.filter(|_| replaced.is_some());
+            let doubt = Error::InDoubt(error.to_string());
+            self.discard_away(self.rename_failed(&doubt, number, &to_key, target, &written, away)?);
+            return Err(error);
+        }
         let removed = self.remove_certainly(&from_whole);
         let mut tree = self.tree();
         if let Some(remote) = &mut self.node(&mut tree, id)?.remote {
@@ -611,17 +618,26 @@ impl FileSystem {
         self.remove_all(&keys.into_iter().flatten().collect::<Vec<String>>())
     }
 
-    /// Removes what renames left, if the bucket lets it.
-    pub(super) fn finish_leftovers(&self) {
-        while !self.tree().leftovers.is_empty() && !self.store.is_fenced() {
-            // Others may change objects in between.
-            let _stay = self.stay();
-            match self.remove_some_leftovers() {
-                Ok(()) => {}
-                // The uploads that are due come first.
-                Err(_) => return,
-            }
+    /// Removes some of what renames left, if the bucket lets it, and notes the ends of renames that could not be noted before.
+    pub(super) fn finish_leftovers(&self) -> Result<()> {
+        self.note_ended_moves()?;
+        if self.store.is_fenced() {
+            return Ok(());
         }
+        let _stay = self.stay();
+        self.remove_some_leftovers()
+    }
+
+    /// The tree has what these moves did: the state file is written anew without them.
+    fn note_ended_moves(&self) -> Result<()> {
+        let mut tree = self.tree();
+        let ended = tree.moves.iter().filter(|(_, begun)| begun.failed).map(|(id, _)| *id);
+        let ended: Vec<u64> = ended.collect();
+        if !ended.is_empty() {
+            self.state.compact(&tree.live())?;
+            ended.into_iter().for_each(|number| self.forget_move(&mut tree, number));
+        }
+        Ok(())
     }
 
     /// Removes what renames left. The caller has `moving`. What is uploaded under these keys after it returned stays, also
@@ -637,22 +653,27 @@ impl FileSystem {
         // Whoever waits here must not remove what was uploaded since.
         let _alone = self.removing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let left: Vec<(String, Option<String>)> = {
-            let tree = self.tree();
-            let some = tree.leftovers.iter().take(REMOVED_AT_ONCE);
-            some.map(|(key, etag)| (key.clone(), etag.clone())).collect()
+            let mut tree = self.tree();
+            // One that cannot be removed does not keep those after it.
+            let Tree { leftovers, left_tried, .. } = &mut *tree;
+            let after = (Bound::Excluded(left_tried.as_str()), Bound::Unbounded);
+            let others = leftovers.iter().take_while(|(key, _)| *key <= left_tried);
+            let some = leftovers.range::<str, _>(after).chain(others).take(REMOVED_AT_ONCE);
+            let some: Vec<_> = some.map(|(key, etag)| (key.clone(), etag.clone())).collect();
+            left_tried.clone_from(some.last().map_or(&String::new(), |(key, _)| key));
+            some
         };
-        if left.is_empty() {
-            return Ok(());
-        }
         self.remove_left(&left)?;
-        let mut tree = self.tree();
-        for (key, _) in &left {
-            tree.leftovers.remove(key);
+        // Nothing may be uploaded there before it is noted: the next start would remove that.
+        for some in left.chunks(NOTED_AT_ONCE) {
+            let ended = some.iter().map(|(key, _)| Change::LeftoverEnded(key.clone()));
+            let position = self.state.append_end(&ended.collect::<Vec<Change>>())?;
+            self.state.durable(position)?;
+            let mut tree = self.tree();
+            for (key, _) in some {
+                tree.leftovers.remove(key);
+            }
         }
-        let ended: Vec<Change> =
-            left.into_iter().map(|(key, _)| Change::LeftoverEnded(key)).collect();
-        let position = self.state.append_end(&ended)?;
-        drop(tree);
-        Ok(self.state.durable(position)?)
+        Ok(())
     }
 }

@@ -32,6 +32,8 @@ struct Found {
     multiparts: BTreeMap<String, String>,
     beginnings: BTreeSet<String>,
     numbers: u64,
+    /// What was pending at the target of each move when that began.
+    replaced: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Found {
@@ -48,6 +50,8 @@ impl Found {
                 }
                 Change::Move { id, from, to, etag, replaced } => {
                     found.numbers = found.numbers.max(id);
+                    let at_target = found.pending.values().filter(|pending| pending.key == to);
+                    found.replaced.insert(id, at_target.map(|pending| pending.id).collect());
                     found.moves.insert(
                         id,
                         Move { from, to, etag, replaced, room: 0, failed: false, copied: None },
@@ -195,11 +199,14 @@ impl FileSystem {
                 self.state.durable(position)?;
             }
             self.remove_all(&objects.into_iter().map(|object| object.key).collect::<Vec<_>>())?;
-            found.pending.retain(|_, pending| pending.key != begun.to);
+            let replaced = &found.replaced[number];
+            found.pending.retain(|id, pending| pending.key != begun.to || !replaced.contains(id));
             for pending in found.pending.values_mut() {
+                let is_directory = pending.attributes.kind == Kind::Directory;
                 let rest = match begun.is_of_directory() {
                     true => pending.key.strip_prefix(begun.from.as_str()),
-                    false if pending.key == begun.from => Some(""),
+                    // A directory whose marker has content has the same key.
+                    false if pending.key == begun.from && !is_directory => Some(""),
                     false => None,
                 };
                 if let Some(rest) = rest {
@@ -300,7 +307,9 @@ impl FileSystem {
                 ));
                 continue;
             }
-            if pending.key.is_empty() {
+            // The content of a directory's marker.
+            let is_marker = !is_directory && (pending.key.is_empty() || pending.key.ends_with('/'));
+            if pending.key.is_empty() && is_directory {
                 let root = self.node(&mut tree, ROOT)?;
                 root.attributes = pending.attributes;
                 (root.known, root.attributes_dirty, root.recorded) = (true, true, true);
@@ -309,13 +318,15 @@ impl FileSystem {
                 tree.touch(ROOT);
                 continue;
             }
-            let Some(parent) = make_parents(&mut tree, &self.settings, &pending.key) else {
+            let at = if is_marker { format!("{}.", pending.key) } else { pending.key.clone() };
+            let Some(parent) = make_parents(&mut tree, &self.settings, &at) else {
                 say(&format!("{} is given up: a file is where its directory was", pending.key));
                 continue;
             };
-            let segment =
-                pending.key.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-            let name = key::name_of(&segment, false);
+            let path = pending.key.strip_suffix('/').filter(|_| is_directory);
+            let segment = path.unwrap_or(&pending.key).rsplit('/').next().unwrap_or_default();
+            let segment = segment.to_owned();
+            let name = key::name_of(&segment, is_marker);
             let existing = tree.child(parent, &name).filter(|_| is_directory);
             let mut node = Node::new(parent, name, segment, pending.attributes);
             node.known = true;

@@ -548,7 +548,7 @@ fn random_operations_failures_and_crashes() {
         run.fail_none();
         run.close_all();
         run.compare(&run.system.clone());
-        run.system.finish_leftovers();
+        let _ = run.system.finish_leftovers();
         run.system.stop().unwrap();
         run.compare(&run.system.clone());
         // The next start gives up what could not be given up.

@@ -108,7 +108,7 @@ pub struct Move {
     pub replaced: Option<String>,
     /// Bytes that its end may take in the state file.
     pub room: u64,
-    /// It is over, and that could not be noted: the next start ends it.
+    /// It is over, and that could not be noted yet: the next start would end it.
     pub failed: bool,
     /// The ETags of the copies, of nodes that are pending, once all are copied.
     pub copied: Option<Vec<(u64, String)>>,
@@ -399,6 +399,8 @@ pub struct Tree {
     /// Keys, below the prefix, of objects that were moved and are to be removed yet: they are not listed, and nothing is
     /// uploaded there. With their ETags, if these are known: another object there is somebody else's.
     pub leftovers: BTreeMap<String, Option<String>>,
+    /// The last of them that was tried.
+    pub left_tried: String,
     /// Multipart uploads under way: identities, and keys.
     pub multiparts: BTreeMap<String, String>,
     /// Keys of which there may be multipart uploads whose identities nobody knows.
@@ -420,6 +422,7 @@ impl Tree {
             sequence: 0,
             moves: BTreeMap::new(),
             leftovers: BTreeMap::new(),
+            left_tried: String::new(),
             multiparts: BTreeMap::new(),
             beginnings: BTreeSet::new(),
         }
@@ -614,7 +617,8 @@ impl Tree {
         let mut live = vec![Change::Numbers(self.reserved.max(self.next))];
         let recorded = self.nodes.iter().filter(|(_, node)| node.recorded);
         live.extend(recorded.map(|(id, _)| Change::Pending(self.pending(*id))));
-        for (id, begun) in &self.moves {
+        // Those that are over are as the nodes are.
+        for (id, begun) in self.moves.iter().filter(|(_, begun)| !begun.failed) {
             live.push(begun.noted(*id));
             live.extend(begun.copied.clone().map(|etags| Change::Copied { id: *id, etags }));
         }

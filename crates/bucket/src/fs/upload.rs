@@ -17,7 +17,7 @@ use crate::state_file::Change;
 use crate::store::{Condition, StoreError};
 
 /// How long a node whose upload failed is left alone, unless somebody syncs it.
-const RETRY: Duration = Duration::from_secs(5);
+pub(super) const RETRY: Duration = Duration::from_secs(5);
 
 /// What is uploaded of a node.
 #[derive(Clone)]
@@ -124,10 +124,10 @@ impl FileSystem {
         }
         let key = tree.key(id);
         if tree.moves.values().any(|begun| begun.failed && begun.concerns(&key)) {
-            // The next start ends it, over what would be uploaded now.
+            // The next start would end it, over what would be uploaded now.
             self.node(&mut tree, id)?.retry_after = Some(Instant::now() + RETRY);
             self.vacate(&mut tree, id);
-            let why = "a rename could not be noted as ended: the next start ends it";
+            let why = "the end of a rename cannot be noted";
             return Err(StoreError::Failed(format!("{key} is not uploaded: {why}")).into());
         }
         let key = self.key(&tree, id);

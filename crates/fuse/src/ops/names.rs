@@ -410,7 +410,6 @@ impl FileSystem {
         self.tell_tree(at, None);
         if let (Some(named), Ok(at)) = (&named, place(at)) {
             self.lost_at_home(named.node, &at);
-            self.was_removed(named);
         }
         if let Some(inode) = held {
             note_change(&inode);
@@ -544,9 +543,6 @@ impl FileSystem {
         if let (Some(node), Ok(to)) = (under_new.filter(|_| !exchange), place(to)) {
             self.lost_at_home(node, &to);
         }
-        if let Some(replaced) = replaced.as_ref().filter(|_| !exchange) {
-            self.was_removed(replaced);
-        }
         if let Some(inode) = &held {
             note_change(inode);
         }
@@ -606,17 +602,11 @@ impl FileSystem {
         }
     }
 
-    /// Home removed a name of a node: the node is not found by it any more.
+    /// Home removed a name of a node: the node is not found by it any more. A directory has no other one.
     pub(crate) fn lost_at_home(&self, node: NodeId, at: &weir_names::Place) {
         self.inodes.lost(node, at, self.another_name(node, at));
-    }
-
-    /// Home removed a name of a node at once. A directory has no other one.
-    fn was_removed(&self, named: &Named) {
-        if let Some(behind) = &self.write_behind
-            && named.kind() == FileType::Directory
-        {
-            behind.removed_at_home(named.node);
+        if let Some(behind) = &self.write_behind {
+            behind.removed_at_home(node);
         }
     }
 

@@ -225,7 +225,7 @@ impl WriteBehind {
         }
     }
 
-    /// Home has removed a directory at once: there is nothing to sync of it.
+    /// Home has removed a node. If it is a directory, there is nothing to sync of it.
     pub(crate) fn removed_at_home(&self, directory: NodeId) {
         self.lock().need_no_sync_at_home(directory);
     }

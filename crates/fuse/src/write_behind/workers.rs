@@ -391,10 +391,12 @@ impl State {
     fn expire(&mut self, age_max: Duration, now: Instant) {
         let Self { directories, tree, held, .. } = self;
         directories.retain(|&directory, noted| {
-            held.is_held(directory)
-                || noted.changed_at_home > 0
-                || tree.kind(directory).is_some()
-                    && !is_forgotten(tree, directory, noted, age_max, now)
+            if held.is_held(directory) {
+                return true;
+            }
+            // Also where a change is not synced yet.
+            let is_forgotten = is_forgotten(tree, directory, noted, age_max, now);
+            noted.changed_at_home > 0 || tree.kind(directory).is_some() && !is_forgotten
         });
     }
 
@@ -496,6 +498,19 @@ mod tests {
         behind.lock().directories.entry(node).or_default();
         behind.lock().expire(Duration::ZERO, Instant::now());
         assert!(!behind.lock().directories.contains_key(&node), "nothing is noted of it");
+    }
+
+    #[test]
+    fn what_is_known_of_a_directory_is_forgotten_also_if_a_change_of_it_is_not_synced() {
+        let (behind, _, node, _) = scene();
+        let state = &mut *behind.lock();
+        state.tree.listed(node);
+        state.note_changed_at_home(node);
+        state.directories.get_mut(&node).unwrap().read = Some(Instant::now());
+        assert!(state.tree.is_complete(node));
+        state.expire(Duration::ZERO, Instant::now() + Duration::from_secs(1));
+        assert!(!state.tree.is_complete(node), "others may have changed it at home");
+        assert!(state.directories[&node].changed_at_home > 0);
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn crash_anywhere_with(
             let system = wreck.start();
             let first = shown(&system);
             check(&first, &when);
-            system.finish_leftovers();
+            let _ = system.finish_leftovers();
             system.sync_below(ROOT).unwrap();
             assert_eq!(shown(&system), first, "{when}, and after a sync");
             assert_eq!(system.happened().conflicts, 0, "{when}");

@@ -273,7 +273,7 @@ fn an_empty_directory_that_is_not_replaced_stays() {
     for _ in 0..2 {
         assert_eq!(system.lookup(ROOT, "to").unwrap().attributes.mode, 0o700);
         assert_eq!(system.lookup(from, "f").unwrap().attributes.mode, 0o644);
-        system.finish_leftovers();
+        let _ = system.finish_leftovers();
         system.sync_below(ROOT).unwrap();
     }
     let system = restarted(&memory, &state);
