@@ -387,6 +387,8 @@ impl StateFile {
         written.durable = written.former + written.length;
         written.file = file.into();
         written.room = room;
+        // All that counts is in the new file.
+        written.failed = false;
         written.compact_at = COMPACT_BYTES_MIN.max(written.length * 2);
         self.synced.notify_all();
         Ok(())

@@ -230,7 +230,8 @@ impl FileSystem {
             Err(error) => {
                 // The new key had no object before: what the copy may have made there is removed as a leftover.
                 let target = target.filter(|_| replaced.is_some());
-                let away = self.rename_failed(&error, number, &to_key, target, &written, away)?;
+                let away =
+                    self.rename_failed(&error, number, (&to_key, None), target, &written, away)?;
                 self.discard_away(away);
                 if matches!(error, Error::Store(StoreError::Changed(_) | StoreError::NotFound(_))) {
                     let mut tree = self.tree();
@@ -243,7 +244,8 @@ impl FileSystem {
         if let Err(error) = self.copied_all(number, vec![(id, etag.clone())]) {
             let target = target.filter(|_| replaced.is_some());
             let doubt = Error::InDoubt(error.to_string());
-            self.discard_away(self.rename_failed(&doubt, number, &to_key, target, &written, away)?);
+            let made = (to_key.as_str(), Some(etag.as_str()));
+            self.discard_away(self.rename_failed(&doubt, number, made, target, &written, away)?);
             return Err(error);
         }
         let removed = self.remove_certainly(&from_whole);
@@ -264,12 +266,13 @@ impl FileSystem {
     }
 
     /// Ends a rename whose object could not be copied to its new key. If the copy may have been made all the same, it is noted: at `target`,
-    /// whose object it would have replaced, or else as an object to be removed. Returns `away` unless the note needs it.
+    /// whose object it would have replaced, or else as an object to be removed, with its ETag if that is known. Returns `away` unless the
+    /// note needs it.
     fn rename_failed(
         &self,
         error: &Error,
         number: u64,
-        to_key: &str,
+        (to_key, etag): (&str, Option<&str>),
         target: Option<u64>,
         written: &str,
         away: Option<Away>,
@@ -288,8 +291,8 @@ impl FileSystem {
                 }
             }
             None if is_in_doubt => {
-                batch.push(Change::Leftover(to_key.to_owned()));
-                tree.leftovers.insert(to_key.to_owned(), None);
+                batch.push(leftover(to_key, etag));
+                tree.leftovers.insert(to_key.to_owned(), etag.map(str::to_owned));
             }
             None => {}
         }
@@ -579,7 +582,8 @@ impl FileSystem {
         let position = match replaced {
             Some(id) => {
                 let node = self.node(&mut tree, id)?;
-                node.attributes_dirty = true;
+                // Also if it cannot be noted now.
+                (node.attributes_dirty, node.recorded) = (true, true);
                 tree.touch(id);
                 self.record_end(&mut tree, id, batch)?
             }
@@ -664,12 +668,17 @@ impl FileSystem {
             some
         };
         self.remove_left(&left)?;
-        // Nothing may be uploaded there before it is noted: the next start would remove that.
+        let mut tree = self.tree();
+        for (key, _) in &left {
+            // If the end cannot be noted: what is there later is somebody else's.
+            tree.leftovers.insert(key.clone(), Some(String::new()));
+        }
+        // Nothing may be uploaded there before it is noted: the next start would remove that. Under the lock, or the state file might be
+        // written anew with them.
         for some in left.chunks(NOTED_AT_ONCE) {
             let ended = some.iter().map(|(key, _)| Change::LeftoverEnded(key.clone()));
             let position = self.state.append_end(&ended.collect::<Vec<Change>>())?;
             self.state.durable(position)?;
-            let mut tree = self.tree();
             for (key, _) in some {
                 tree.leftovers.remove(key);
             }
