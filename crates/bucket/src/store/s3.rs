@@ -12,10 +12,12 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_s3::Client;
+use aws_sdk_s3::config::interceptors::BeforeTransmitInterceptorContextRef;
 use aws_sdk_s3::config::{
-    RequestChecksumCalculation, ResponseChecksumValidation, StalledStreamProtectionConfig,
+    ConfigBag, Intercept, RequestChecksumCalculation, ResponseChecksumValidation,
+    RuntimeComponents, StalledStreamProtectionConfig,
 };
-use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::error::{BoxError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::primitives::{ByteStream, DateTime};
 use aws_sdk_s3::types::{
@@ -25,7 +27,6 @@ use aws_sdk_s3::types::{
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use aws_smithy_http_client::{Builder, Connector};
-use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::runtime::Runtime;
 
@@ -137,6 +138,10 @@ impl S3 {
         &self.identity
     }
 
+    fn held(&self) -> Held {
+        Held(Arc::clone(&self.fence))
+    }
+
     fn source(&self, key: &str) -> String {
         format!("{}/{}", self.bucket, utf8_percent_encode(key, KEPT))
     }
@@ -211,8 +216,33 @@ async fn pass_on(
     Ok(())
 }
 
-/// Makes a request of which it matters how often it was made, which the SDK does not tell, or that changes what is there whoever wrote it, and so
-/// is not made again without the lease: the answer, and whether it is that to the first attempt. `once` makes one.
+/// Looked at by the SDK before each attempt of a request that changes what is there whoever wrote it: it is not made without the lease.
+#[derive(Debug)]
+struct Held(Arc<Fence>);
+
+impl Held {
+    fn look(&self) -> std::result::Result<(), BoxError> {
+        if self.0.is_closed() { Err("the lease is not held any more".into()) } else { Ok(()) }
+    }
+}
+
+impl Intercept for Held {
+    fn name(&self) -> &'static str {
+        "lease"
+    }
+
+    fn read_before_attempt(
+        &self,
+        _context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _settings: &mut ConfigBag,
+    ) -> std::result::Result<(), BoxError> {
+        self.look()
+    }
+}
+
+/// Makes a request of which it matters how often it was made, which the SDK does not tell: the answer, and whether it is that to the first
+/// attempt. `once` makes one. Without the lease it is not made again.
 fn attempted<T>(fence: &Fence, once: impl Fn() -> Result<T>) -> Result<(T, bool)> {
     let mut pause = RETRY_FIRST;
     let mut attempts = 1;
@@ -230,11 +260,6 @@ fn attempted<T>(fence: &Fence, once: impl Fn() -> Result<T>) -> Result<(T, bool)
             answer => return answer.map(|answer| (answer, attempts == 1)),
         }
     }
-}
-
-/// A request that is made once, with this time.
-fn once_within(time: Duration) -> aws_sdk_s3::config::Builder {
-    within(time).retry_config(RetryConfig::disabled())
 }
 
 /// Gives a request this time.
@@ -467,22 +492,16 @@ impl Store for S3 {
         properties: &Properties,
         condition: &Condition,
     ) -> Result<String> {
-        let (time, body) = (time_of_body(&body), Bytes::from(body));
-        let put = |time| {
-            let request = self.client.put_object().bucket(&self.bucket).key(key);
-            let request = with_condition!(with_properties!(request, properties), condition);
-            let body = ByteStream::from(body.clone());
-            let request = request.body(body).customize().config_override(time);
-            let answer = self.runtime.block_on(request.send());
-            let answer = answer.map_err(|error| self.error(key, "write", error))?;
-            Ok(etag_of(answer.e_tag()))
-        };
-        match condition {
-            Condition::None => {
-                attempted(&self.fence, || put(once_within(time))).map(|(etag, _)| etag)
-            }
-            _ => put(within(time)),
+        let request = self.client.put_object().bucket(&self.bucket).key(key);
+        let request = with_condition!(with_properties!(request, properties), condition);
+        let time = within(time_of_body(&body));
+        let mut request = request.body(ByteStream::from(body)).customize().config_override(time);
+        if *condition == Condition::None {
+            request = request.interceptor(self.held());
         }
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(key, "write", error))?;
+        Ok(etag_of(answer.e_tag()))
     }
 
     fn copy(
@@ -492,28 +511,23 @@ impl Store for S3 {
         to: &str,
         properties: Option<&Properties>,
     ) -> Result<String> {
-        let (answer, _) = attempted(&self.fence, || {
-            let mut request = self.client.copy_object().bucket(&self.bucket).key(to);
-            request = request.copy_source(self.source(from)).copy_source_if_match(etag);
-            if let Some(properties) = properties {
-                request = with_properties!(request, properties)
-                    .metadata_directive(MetadataDirective::Replace);
-            }
-            let request = request.customize().config_override(once_within(ANSWER_OF_COPY));
-            let answer = self.runtime.block_on(request.send());
-            answer.map_err(|error| self.error(from, "copy", error))
-        })?;
+        let mut request = self.client.copy_object().bucket(&self.bucket).key(to);
+        request = request.copy_source(self.source(from)).copy_source_if_match(etag);
+        if let Some(properties) = properties {
+            request = with_properties!(request, properties)
+                .metadata_directive(MetadataDirective::Replace);
+        }
+        let request = request.customize().config_override(within(ANSWER_OF_COPY));
+        let answer = self.runtime.block_on(request.interceptor(self.held()).send());
+        let answer = answer.map_err(|error| self.error(from, "copy", error))?;
         Ok(etag_of(answer.copy_object_result().and_then(|result| result.e_tag())))
     }
 
     fn delete(&self, key: &str) -> Result<()> {
-        let answer = attempted(&self.fence, || {
-            let request = self.client.delete_object().bucket(&self.bucket).key(key);
-            let request = request.customize().config_override(once_within(ANSWER));
-            let answer = self.runtime.block_on(request.send());
-            answer.map_err(|error| self.error(key, "remove", error))
-        });
-        match answer {
+        let request = self.client.delete_object().bucket(&self.bucket).key(key);
+        let request = request.customize().interceptor(self.held());
+        let answer = self.runtime.block_on(request.send());
+        match answer.map_err(|error| self.error(key, "remove", error)) {
             Ok(_) | Err(StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -526,12 +540,10 @@ impl Store for S3 {
             list = list.objects(object);
         }
         let list = list.build().expect("it has objects");
-        let (answer, _) = attempted(&self.fence, || {
-            let request = self.client.delete_objects().bucket(&self.bucket).delete(list.clone());
-            let request = request.customize().config_override(once_within(ANSWER));
-            let answer = self.runtime.block_on(request.send());
-            answer.map_err(|error| self.error(&keys[0], "remove", error))
-        })?;
+        let request = self.client.delete_objects().bucket(&self.bucket).delete(list);
+        let request = request.customize().interceptor(self.held());
+        let answer = self.runtime.block_on(request.send());
+        let answer = answer.map_err(|error| self.error(&keys[0], "remove", error))?;
         match answer.errors().first() {
             None => Ok(()),
             Some(error) => Err(explain(
@@ -632,7 +644,7 @@ impl Store for S3 {
         let (answer, is_first) = attempted(&self.fence, || {
             let request = self.client.complete_multipart_upload().bucket(&self.bucket).key(key);
             let request = request.upload_id(upload).multipart_upload(parts.clone());
-            let once = once_within(ANSWER_OF_COPY);
+            let once = within(ANSWER_OF_COPY).retry_config(RetryConfig::disabled());
             let request = with_condition!(request, condition).customize().config_override(once);
             let answer = self.runtime.block_on(request.send());
             answer.map_err(|error| self.error(key, "complete the upload of", error))
@@ -687,6 +699,7 @@ mod tests {
                 }
             });
             assert_eq!((answer.is_err(), asked.get()), (is_lost, times));
+            assert_eq!(Held(Arc::new(fence)).look().is_err(), is_lost);
         }
     }
 
