@@ -4,7 +4,7 @@
 # processes that the program leaves.
 # cases: outside others interrupted killed bounds streams background outputs configured
 # seconds: 40
-# all: interrupted
+# all: interrupted killed
 source "${REPO:?}/tests/e2e/lib.sh"
 
 weir_only

@@ -16,7 +16,7 @@
 # full: the disk of the log and of what is not in the bucket yet is full: ENOSPC, and nothing that was acknowledged is lost.
 # cases: saves large away outage credentials cold silent full ended
 # long-cases: kills
-# all: saves large away outage credentials cold silent
+# all: saves large away outage credentials cold silent full
 # seconds: 60
 source "${REPO:?}/tests/e2e/lib.sh"
 source "$SUPPORT/store.sh"

@@ -6,7 +6,7 @@
 # durable: with --durable store what fsync has acknowledged is in the bucket, also when everything on this machine is lost then;
 # doctor: `weir doctor s3://bucket/pre`, and what cannot be mounted says why.
 # cases: programs kill durable doctor
-# all: kill
+# all: kill durable
 # seconds: 20
 source "${REPO:?}/tests/e2e/lib.sh"
 source "$SUPPORT/store.sh"

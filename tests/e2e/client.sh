@@ -4,6 +4,7 @@
 # name, paths in no mount, another user's mount, a daemon that is dead, stopped, replaced or of another version, and for what is no answer
 # at all.
 # cases: journal paths users gone answers
+# all: gone
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -4,7 +4,7 @@
 # With WEIR_PICTURES=1 the pictures are kept in docs/pictures.
 # cases: page follow server
 # seconds: 40
-# all: page
+# all: page follow
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -3,7 +3,7 @@
 # itself, and takes less than 90 s by its own clock. An ordinary user is told which scenes need root, and has the
 # network. The session's scene is also killed in the middle: `weir-bench clean` removes what it left.
 # cases: network session disk user
-# all: whole disk
+# all: whole disk session
 # seconds: 25
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -9,7 +9,7 @@
 # long-cases: script-cut pipe-cut keys-cut redis-cut postgres-cut mariadb-cut status-cut
 # serial: unanswered
 # seconds: 60
-# all: lane-order mariadb postgres failed-log broken-output counter-cut unanswered
+# all: lane-order mariadb postgres failed-log broken-output counter-cut unanswered armed below
 source "${REPO:?}/tests/e2e/lib.sh"
 source "$SUPPORT/sessions.sh"
 

@@ -4,7 +4,7 @@
 # cases: auto lazy blocking async-bg small-memory
 # long-cases: async-fg
 # lane: auto lazy small-memory
-# all: lazy blocking async-bg small-memory
+# all: lazy blocking async-bg small-memory lane-fsx bucket-fsx
 # seconds: 60
 # bucket: auto
 # homes: xfs sshfs

@@ -2,6 +2,7 @@
 # A disk that becomes full under programs that write by the lane: what a program was told of its writes, and synced, is there. The kernel, which does
 # not know what was posted, sets a file's size after a write of its own that failed. A program's own ftruncate(2) after that is done.
 # cases: run session
+# all: session
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
 

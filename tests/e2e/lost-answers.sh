@@ -8,6 +8,7 @@
 # refused: SOURCE refuses something again and again, which does not fill the log;
 # renewed: the daemon is killed while SOURCE has a rename before it, after the log said once more where its files are.
 # cases: written made parked removed kept renamed symlink replaced linked unlinked directory again renewed refused
+# all: again
 # seconds: 15
 source "${REPO:?}/tests/e2e/lib.sh"
 

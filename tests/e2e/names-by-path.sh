@@ -6,6 +6,7 @@
 # former one, what was written to it, and a link. Where names are changed in SOURCE at once, because it has little room or with
 # `--names sync`, a file that was linked has what was written to it by any name, also when one of them is gone.
 # cases: open closed size link second
+# all: size
 # homes: sshfs
 # A file that had two names before is home when it loses the one by which it was written. A directory in which home keeps removed
 # files that are open is removed. What SOURCE cannot have (a FIFO, a socket) is refused at once.

@@ -14,7 +14,7 @@
 # timeout: 300
 # serial: debian boot
 # seconds: 45
-# all: boot service
+# all: boot service files debian
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -5,7 +5,7 @@
 # at home is never replaced by older data, and there is no data that no program wrote. Those with `sync` have names wait for
 # SOURCE.
 # cases: ext4 xfs sync-ext4 sync-xfs
-# all: xfs sync-xfs sync-ext4
+# all: xfs sync-xfs sync-ext4 ext4
 # seconds: 35
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -2,6 +2,7 @@
 # The log of a SOURCE: synced data is found from SOURCE alone, whatever a mount's options and SOURCE's device number;
 # another user's or SOURCE's log, directory or device is not used; no files are served twice.
 # cases: device-renumbered log-not-named changed-log log-out-of-reach log-device-renumbered read-only-recovers nested-sources nested-by-bind-mount planted-log weir-symlink log-of-another-owner log-on-btrfs log-inside-source
+# all: log-on-btrfs
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root

@@ -3,7 +3,7 @@
 # a Java program, a cargo build.
 # cases: mariadb redis java cargo
 # lane
-# all: lane-servers mariadb java
+# all: lane-servers mariadb java redis
 # seconds: 40
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -2,7 +2,7 @@
 # Names that are there all the time while others in their directory come and go, and while they are exchanged and replaced:
 # every listing shows each once, in pieces of any size, and each is found at any moment.
 # cases: xfs ext4 btrfs sshfs
-# all: ext4 btrfs sshfs
+# all: ext4 btrfs sshfs xfs
 # seconds: 15
 source "${REPO:?}/tests/e2e/lib.sh"
 

@@ -3,6 +3,7 @@
 # in a terminal: keys, sizes, colours, signals, a mount that ends and a daemon that does not answer.
 # gone: the terminal is closed, or takes nothing: the program ends.
 # cases: once view gone
+# all: view
 # seconds: 30
 source "${REPO:?}/tests/e2e/lib.sh"
 
