@@ -48,6 +48,8 @@ mod events;
 mod journal;
 mod place;
 mod stats;
+#[cfg(test)]
+mod testing;
 mod time;
 mod waiters;
 mod write_back;

@@ -49,7 +49,7 @@ pub(crate) enum Call {
     Message { fd: i32, header: Option<u64> },
     /// connect(2): where the address is.
     Connects { fd: i32, address: u64 },
-    /// bind(2): gives a socket a name, by which somebody outside may find it, whoever is at its other end.
+    /// bind(2): gives a socket a name. Somebody outside may find it by that, also if a member is at its other end.
     Binds,
     /// listen(2): from now on the kernel names the caller as the peer of those who connect (SO_PEERCRED, unix(7)).
     Listens { fd: i32 },

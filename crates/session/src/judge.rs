@@ -30,7 +30,7 @@ const PIPES_MAX: usize = 1 << 20;
 const OUTSIDE_MAX: usize = 1 << 12;
 /// Processes between a member and the root of its tree, at most.
 const ANCESTORS_MAX: usize = 4096;
-/// fuse and cuse (linux/devices.txt): whoever has them open may serve a file system.
+/// The devices fuse and cuse (linux/devices.txt). A process that has one open may serve a file system.
 const SERVES: [Device; 2] = [(10, 229), (10, 203)];
 /// Descriptors without a file whose use only those see who have the descriptor, as proc_pid_fd(5) names them. Others are seen by more, for example
 /// an answer to fanotify(7).
@@ -564,7 +564,7 @@ impl Judge {
     }
 }
 
-/// Whether who has it open may serve a file system.
+/// Whether a process that has this open may serve a file system.
 fn serves(place: &Place) -> bool {
     place.kind == FileType::CharacterDevice && SERVES.contains(&place.represents)
 }

@@ -106,7 +106,7 @@ pub struct Shard {
     whole: Arc<WholeSync>,
     /// The redo log's name, if there is one.
     log: Option<Identity>,
-    /// With a log: what home was given at once all the same.
+    /// With a log: changes that home was given at once, without a record.
     pub(crate) at_once: Option<Arc<AtOnce>>,
     /// The requested memory, bytes.
     memory_bytes_max: u64,

@@ -25,7 +25,7 @@ const LEFTOVER_BYTES: usize = 100;
 const PENDING_BYTES_MAX: usize = 4096;
 /// Objects that one request removes.
 pub(super) const REMOVED_AT_ONCE: usize = 1000;
-/// Keys of which one line says that they are removed: there is always room for it.
+/// Most keys in one line that says that they are removed: their length is bounded, and so the line fits into the state file's reserve.
 const NOTED_AT_ONCE: usize = 100;
 
 impl FileSystem {

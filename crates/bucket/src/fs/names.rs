@@ -27,7 +27,7 @@ pub struct Made {
     pub target: Option<String>,
 }
 
-/// Of so many entries of a directory it is found out whether one has an object.
+/// Most entries of a directory that are looked at for one that has an object.
 const LOOKED_AT_MAX: usize = 64;
 
 impl FileSystem {

@@ -216,7 +216,8 @@ async fn pass_on(
     Ok(())
 }
 
-/// Looked at by the SDK before each attempt of a request that changes what is there whoever wrote it: it is not made without the lease.
+/// Has the SDK look, before each attempt of a request, whether the lease is held; otherwise the attempt is not made. For requests that no
+/// condition guards: they would change an object whoever wrote it.
 #[derive(Debug)]
 struct Held(Arc<Fence>);
 

@@ -47,7 +47,6 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use weir_frames::{FramePool, PAGE_BYTES};
-    use weir_log::{DATA_START, Lsn, NODE_FIRST, Superblock, Writer};
 
     use super::*;
     use crate::command::{
@@ -55,6 +54,7 @@ mod tests {
         Outcome, Output, Reply, RequestId,
     };
     use crate::config::Config;
+    use crate::testing::empty_log;
 
     const PAGE: u64 = PAGE_BYTES as u64;
     const UNBOUND: FileId = FileId(1);
@@ -98,17 +98,7 @@ mod tests {
 
         fn with_log() -> Bench {
             let mut bench = Bench::new();
-            bench.engine.start_log(Writer::new(Superblock {
-                log: [1; 16],
-                mount: [2; 16],
-                bytes: DATA_START + (16 << 20),
-                generation: 1,
-                checkpoint: Lsn(0),
-                clean: true,
-                row_blocks: 1,
-                nodes: NODE_FIRST,
-                features: 0,
-            }));
+            bench.engine.start_log(empty_log(16 << 20));
             bench
         }
 

@@ -255,11 +255,12 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use weir_frames::FramePool;
-    use weir_log::{Commit, DATA_START, NODE_FIRST, Superblock, Writer};
+    use weir_log::Commit;
 
     use super::*;
     use crate::command::{Command, Completion, HomeAttributes, LogCommand, Output};
     use crate::config::Config;
+    use crate::testing::empty_log;
 
     const FILE: FileId = FileId(7);
     const REQUEST: RequestId = RequestId(1);
@@ -281,17 +282,7 @@ mod tests {
                 ..Config::default()
             };
             let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
-            engine.start_log(Writer::new(Superblock {
-                log: [1; 16],
-                mount: [2; 16],
-                bytes: DATA_START + (1 << 20),
-                generation: 1,
-                checkpoint: Lsn(0),
-                clean: true,
-                row_blocks: 1,
-                nodes: NODE_FIRST,
-                features: 0,
-            }));
+            engine.start_log(empty_log(1 << 20));
             let (replies, log) = (Vec::new(), Vec::new());
             Bench { engine, now: Time::from_millis(1), replies, log, syncs_home: false }
         }

@@ -296,7 +296,7 @@ mod tests {
     use std::time::Duration;
 
     use weir_frames::FramePool;
-    use weir_log::{Commit, DATA_START, NODE_FIRST, Superblock, Writer};
+    use weir_log::Commit;
 
     use super::*;
     use crate::command::{
@@ -304,6 +304,7 @@ mod tests {
         Reply, RequestId,
     };
     use crate::config::Config;
+    use crate::testing::empty_log;
 
     const ONE: FileId = FileId(1);
     const OTHER: FileId = FileId(2);
@@ -327,17 +328,7 @@ mod tests {
                 ..Config::default()
             };
             let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
-            engine.start_log(Writer::new(Superblock {
-                log: [1; 16],
-                mount: [2; 16],
-                bytes: DATA_START + (1 << 20),
-                generation: 1,
-                checkpoint: Lsn(0),
-                clean: true,
-                row_blocks: 1,
-                nodes: NODE_FIRST,
-                features: 0,
-            }));
+            engine.start_log(empty_log(1 << 20));
             for file in [ONE, OTHER] {
                 let home = HomeAttributes { size: 0, dense: true, write_unit: 512, readable: true };
                 engine.attach(file, home);

@@ -121,11 +121,11 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use weir_frames::FramePool;
-    use weir_log::{DATA_START, Lsn, NODE_FIRST, Superblock, Writer};
 
     use super::*;
     use crate::command::{Completion, FileId, HomeAttributes, IoId, Outcome, Output, RequestId};
     use crate::config::Config;
+    use crate::testing::empty_log;
     use crate::time::Time;
 
     const FILE: FileId = FileId(7);
@@ -136,17 +136,7 @@ mod tests {
         let config =
             Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
         let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
-        engine.start_log(Writer::new(Superblock {
-            log: [1; 16],
-            mount: [2; 16],
-            bytes: DATA_START + (1 << 20),
-            generation: 1,
-            checkpoint: Lsn(0),
-            clean: true,
-            row_blocks: 1,
-            nodes: NODE_FIRST,
-            features: 0,
-        }));
+        engine.start_log(empty_log(1 << 20));
         let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
         engine.attach(FILE, home);
         engine.identify(FILE, b"handle");

@@ -17,6 +17,23 @@ fn synced(system: &FileSystem, name: &str, content: &[u8]) -> u64 {
     id
 }
 
+/// What a crash before the first request of a kind leaves, once that was made.
+fn crash_at(
+    memory: &Arc<Memory>,
+    state: &tempfile::TempDir,
+    kind: &'static str,
+) -> Arc<Mutex<Option<Wreck>>> {
+    let wreck = Arc::new(Mutex::new(None));
+    let (found, bucket, path) = (wreck.clone(), memory.clone(), state.path().to_owned());
+    memory.fail(move |asked, _| {
+        if asked == kind {
+            found.lock().unwrap().get_or_insert_with(|| Wreck::of(&bucket, &path, None));
+        }
+        None
+    });
+    wreck
+}
+
 /// What another machine finds.
 fn names_elsewhere(memory: &Arc<Memory>) -> Vec<String> {
     let state = tempfile::tempdir().unwrap();
@@ -167,14 +184,7 @@ fn a_rename_of_a_markers_content_that_a_crash_cut_moves_nothing_else() {
         put(&memory, "pre/e/y", b"y");
         let d = system.lookup(ROOT, "d").unwrap().id;
         let e = system.lookup(ROOT, "e").unwrap().id;
-        let wreck = Arc::new(Mutex::new(None));
-        let (found, bucket, path) = (wreck.clone(), memory.clone(), state.path().to_owned());
-        memory.fail(move |asked, _| {
-            if asked == kind {
-                found.lock().unwrap().get_or_insert_with(|| Wreck::of(&bucket, &path, None));
-            }
-            None
-        });
+        let wreck = crash_at(&memory, &state, kind);
         system.rename((d, "weir%="), (e, "x"), true).unwrap();
         let wreck = wreck.lock().unwrap().take().unwrap();
         wreck.start().sync_below(ROOT).unwrap();
@@ -289,14 +299,7 @@ fn a_rename_that_a_crash_cut_takes_nothing_of_others() {
             let (memory, state, system) = fixture();
             synced(&system, "a", b"content of a");
             synced(&system, "b", b"content of b");
-            let wreck = Arc::new(Mutex::new(None));
-            let (found, bucket, path) = (wreck.clone(), memory.clone(), state.path().to_owned());
-            memory.fail(move |asked, _| {
-                if asked == kind {
-                    found.lock().unwrap().get_or_insert_with(|| Wreck::of(&bucket, &path, None));
-                }
-                None
-            });
+            let wreck = crash_at(&memory, &state, kind);
             system.rename((ROOT, "a"), (ROOT, "b"), true).unwrap();
             let wreck = wreck.lock().unwrap().take().unwrap();
             if !theirs.is_empty() {
