@@ -17,9 +17,11 @@ const PLACES: usize = 16 << 10;
 /// Reads and writes by the kernel before a description is put into the lane: fewer would not pay for attaching it.
 const LANE_AFTER: u32 = 8;
 /// How many uses a write counts as, in a process that is connected to a lane: a description that is open for writing and
-/// not in the lane keeps all others of its file out of it. Not if the file was empty when it was first used: most likely no
-/// other process has it open yet, and most such files are written in a few calls and closed.
+/// not in the lane keeps all others of its file out of it.
 const WRITE_COUNTS: u32 = LANE_AFTER;
+/// The same of a file that was empty when it was first used: it is put there before its first write. Its writes by the kernel
+/// cost most, since all go past its end, and [`history`] says if such files are written in a few calls and closed.
+const FIRST_WRITE_COUNTS: u32 = LANE_AFTER + 1;
 
 /// Most uses by the kernel before a revoked description rejoins. Each revocation doubles the number, unless the description
 /// had been in the lane for at least `LONG_MS`.
@@ -327,9 +329,8 @@ impl Description {
                 return Route::Inherited;
             }
         }
-        let is_new = flags & EMPTY != 0;
-        let counts = match is_write && !is_revoked && !is_new && device::is_connected(self.device())
-        {
+        let counts = match is_write && !is_revoked && device::is_connected(self.device()) {
+            true if flags & EMPTY != 0 => FIRST_WRITE_COUNTS,
             // The program's other processes may have the file in the lane, or be about to attach it.
             true if home::was_forked() => LANE_AFTER + 1,
             true => WRITE_COUNTS,

@@ -73,7 +73,7 @@ impl Cache {
             && !page.awaited;
         let on_clean = page.is_on(ListKind::Clean);
         let mut listed = page.to_be_listed();
-        if listed != Listed::No && self.files[page.file].unbound {
+        if listed != Listed::No && self.files[page.file].is_unbound() {
             listed = Listed::No;
         }
         let relisted = page.listed != listed;

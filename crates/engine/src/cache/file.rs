@@ -72,8 +72,7 @@ pub(crate) struct File {
     pub(crate) readahead: ReadAhead,
     pub(crate) last_read: Option<Time>,
     pub(crate) detaching: bool,
-    /// It is not at home yet: its dirty pages are not listed, and home is not synced.
-    pub(crate) unbound: bool,
+    unbound: bool,
     /// The file has no name and no open description left: failed destages are not retried.
     pub(crate) discarded: bool,
 }
@@ -162,9 +161,9 @@ impl File {
         }
     }
 
-    /// The first part of `[from, to)` for which space would have to be reserved.
+    /// The first part of `[from, to)` for which space would have to be reserved. None is while the file is not at home.
     pub(crate) fn first_unreserved(&self, from: u64, to: u64) -> Option<(u64, u64)> {
-        if self.reservable { self.first_free(from, to) } else { None }
+        if self.is_reservable() { self.first_free(from, to) } else { None }
     }
 
     /// The first part of `[from, to)` that is not known to be allocated at home.
@@ -184,7 +183,27 @@ impl File {
     }
 
     pub(crate) fn is_reservable(&self) -> bool {
-        self.reservable
+        self.reservable && !self.unbound
+    }
+
+    /// Whether the file is not at home yet: its dirty pages are not listed, and home is not synced.
+    #[inline]
+    pub(crate) fn is_unbound(&self) -> bool {
+        self.unbound
+    }
+
+    pub(crate) fn set_unbound(&mut self) {
+        self.unbound = true;
+        self.tell_grant();
+    }
+
+    /// The file is at home now, where no space was reserved for it. Returns whether it was not before.
+    pub(crate) fn set_bound(&mut self) -> bool {
+        let was_unbound = std::mem::take(&mut self.unbound);
+        if was_unbound {
+            self.set_free(0, u64::MAX);
+        }
+        was_unbound
     }
 
     /// The back end cannot reserve space.

@@ -15,19 +15,17 @@ impl Engine {
         let Some(file) = self.cache.files.find(file) else { return };
         let file = &mut self.cache.files[file];
         assert!(!file.is_unclean() && file.is_idle(), "a file is in use before it is unbound");
-        file.unbound = true;
+        file.set_unbound();
     }
 
     /// The file is at home now, or never will be and is about to be discarded.
     pub fn bound(&mut self, file: FileId, now: Time) {
         self.clock = now;
         let Some(file) = self.cache.files.find(file) else { return };
-        if !std::mem::take(&mut self.cache.files[file].unbound) {
+        let of_file = &mut self.cache.files[file];
+        if !of_file.set_bound() {
             return;
         }
-        // No space was reserved where there was no file.
-        let of_file = &mut self.cache.files[file];
-        of_file.set_free(0, u64::MAX);
         of_file.home.ahead.epoch = of_file.home.ahead.epoch.wrapping_add(1);
         // Where names are logged, the log has all but what was set in `thaw`.
         if !of_file.logged.is_made_by_names() {

@@ -73,7 +73,7 @@ impl Engine {
                 "zeros past the end"
             );
         }
-        let listed = if file.unbound { Listed::No } else { page.to_be_listed() };
+        let listed = if file.is_unbound() { Listed::No } else { page.to_be_listed() };
         assert_eq!(page.listed, listed);
     }
 

@@ -243,7 +243,7 @@ impl Engine {
         now: Time,
         end: impl Fn(&SyncWaiter) -> Option<Result<(), ErrorKind>>,
     ) {
-        let files = self.cache.files.iter().filter(|(_, file)| file.unbound);
+        let files = self.cache.files.iter().filter(|(_, file)| file.is_unbound());
         let unbound: Vec<FileIx> = files.map(|(ix, _)| ix).collect();
         for file in unbound {
             let of_file = &mut self.cache.files[file];

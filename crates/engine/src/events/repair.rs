@@ -47,7 +47,7 @@ impl Engine {
 
     /// The files at home, of these if they are given.
     pub(crate) fn files_at_home(&self, of: Option<&[FileId]>) -> Vec<(FileIx, FileId)> {
-        let at_home = self.cache.files.iter().filter(|(_, file)| !file.unbound);
+        let at_home = self.cache.files.iter().filter(|(_, file)| !file.is_unbound());
         let known = at_home.map(|(ix, file)| (ix, file.id));
         known.filter(|(_, id)| of.is_none_or(|of| of.contains(id))).collect()
     }

@@ -91,7 +91,7 @@ impl Engine {
     ) -> Step<()> {
         let broken = self.cache.files[file].settled.failure().is_some();
         if let Some(kind) = self.journal.as_ref().and_then(|log| log.failed)
-            && self.cache.files[file].unbound
+            && self.cache.files[file].is_unbound()
             && durability != Durability::None
         {
             return Step::Done(Err(Error::Home(kind)));

@@ -153,7 +153,7 @@ impl Engine {
     fn goes_along_home(&self, file: FileIx, unlogged: Unlogged, durability: Durability) -> bool {
         let of_file = &self.cache.files[file];
         of_file.home.is_unsynced(durability)
-            && !of_file.unbound
+            && !of_file.is_unbound()
             && !self.has_records(file)
             && unlogged.pages > 0
             && unlogged.pages as usize == of_file.dirty_pages + of_file.destaging_pages

@@ -21,7 +21,9 @@ impl Engine {
 
     pub(crate) fn start_home_sync(&mut self, file: FileIx) {
         let of_file = &self.cache.files[file];
-        if of_file.unbound || of_file.home.syncs_in_flight > 0 || of_file.home.sync_next.is_empty()
+        if of_file.is_unbound()
+            || of_file.home.syncs_in_flight > 0
+            || of_file.home.sync_next.is_empty()
         {
             return;
         }

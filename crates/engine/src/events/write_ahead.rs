@@ -99,7 +99,7 @@ impl Engine {
         }
         let Some(file) = log.shared.first_holder() else { return };
         let of_file = &self.cache.files[file];
-        if of_file.unbound {
+        if of_file.is_unbound() {
             // There is nothing to write to.
             return;
         }

@@ -13,6 +13,7 @@ use crate::errno::Errno;
 use crate::file_system::FileSystem;
 use crate::lane::Lane;
 use crate::lane::clients::Client;
+use crate::lane::grants::Teller;
 use crate::open_file::OpenFile;
 
 impl FileSystem {
@@ -79,7 +80,7 @@ impl FileSystem {
         let attached = self.attach_description(open, &client, process);
         let (fs, of) = (Arc::clone(self), Arc::clone(open));
         // Also if it failed: a refusal may have made a revoked description the kernel's for good.
-        self.reconsider(&open.inode, move || match (attached, of.inode.lane.slot()) {
+        let answer = move || match (attached, of.inode.lane.slot()) {
             (Err(errno), _) => done(Err(errno)),
             (Ok((description, was_attached)), Some(slot)) => {
                 done(Ok(Attachment { slot, description, was_attached }.encode()));
@@ -87,7 +88,8 @@ impl FileSystem {
             (Ok(_), None) => {
                 fs.description_left(&of, Leave::FOR_GOOD, || done(Err(Errno::ENFILE)));
             }
-        });
+        };
+        self.reconsider_by(&open.inode, Teller::This, answer);
     }
 }
 

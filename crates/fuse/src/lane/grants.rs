@@ -9,8 +9,8 @@
 //! Changes are made step by step, each under the inode's lock, from the state at that moment ([`FileSystem::reconsider`]):
 //! steps of concurrent changes may interleave.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use weir_lane::board::Mode;
 use weir_lane::wire::Leave;
@@ -25,6 +25,16 @@ use crate::lane::lease::Step;
 use crate::lane::opens::{ClientId, Refusal};
 use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
+
+/// Who has the kernel drop a file's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Teller {
+    /// The reclaimer's thread, later.
+    Reclaimer,
+    /// This thread, now: it serves a call on an open description of the file, so that the kernel is not letting go of the inode.
+    /// For that it might wait until a write is answered.
+    This,
+}
 
 impl FileSystem {
     /// Whether a description that is about to be opened by a thread must be a direct one. Not if the file is used by the
@@ -170,6 +180,16 @@ impl FileSystem {
         inode: &Arc<Inode>,
         then: impl FnOnce() + Send + 'static,
     ) {
+        self.reconsider_by(inode, Teller::Reclaimer, then);
+    }
+
+    /// As [`FileSystem::reconsider`]. `teller` is who has the kernel drop attributes.
+    pub(crate) fn reconsider_by(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        teller: Teller,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         let Some(lane) = &self.lane else { return then() };
         let step = {
             let mut state = inode.lane.state();
@@ -192,8 +212,15 @@ impl FileSystem {
                 }
             }
             Step::DropAttributes(drop) => {
-                let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
                 let node = inode.node();
+                if let (Teller::This, Some(kernel)) =
+                    (teller, self.kernel.get().and_then(Weak::upgrade))
+                {
+                    kernel.drop_attributes(node);
+                    inode.lane.state().lease.attributes_dropped(drop);
+                    return self.reconsider_by(inode, teller, then);
+                }
+                let (fs, inode) = (Arc::clone(self), Arc::clone(inode));
                 self.reclaimer.forget_attributes(node, move || {
                     inode.lane.state().lease.attributes_dropped(drop);
                     fs.reconsider(&inode, then);
