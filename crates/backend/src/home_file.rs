@@ -16,7 +16,7 @@
 //! - all descriptors are of one inode of home: the one with `O_PATH` is replaced only while no data descriptor is open.
 //!
 //! Lock order: `restoring`, then the binding's lock, then `data` or the times' lock. Files are opened
-//! under `data`, and nothing else that may block is done under any but `restoring`.
+//! under `data`, and nothing else that may block is done under any but `restoring`. No lock is taken under `log_inode`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,6 +49,8 @@ pub struct HomeFile {
     restoring: Mutex<()>,
     /// Its number in the log, if records of names make it.
     log_node: OnceLock<u64>,
+    /// The identity of the inode that home made for it last, as the log has it.
+    log_inode: Mutex<Option<Box<[u8]>>>,
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +130,7 @@ impl HomeFile {
             data: Mutex::default(),
             restoring: Mutex::default(),
             log_node: OnceLock::new(),
+            log_inode: Mutex::default(),
         }
     }
 
@@ -139,6 +142,20 @@ impl HomeFile {
     /// The number of [`HomeFile::set_log_node`].
     pub fn log_node(&self) -> Option<u64> {
         self.log_node.get().copied()
+    }
+
+    /// A record in the log says that this is the inode which home has made for the file. It may still be unbound.
+    pub fn set_log_inode(&self, identity: &[u8]) {
+        *self.lock_log_inode() = Some(identity.into());
+    }
+
+    /// The last identity of [`HomeFile::set_log_inode`].
+    pub fn log_inode(&self) -> Option<Box<[u8]>> {
+        self.lock_log_inode().clone()
+    }
+
+    fn lock_log_inode(&self) -> MutexGuard<'_, Option<Box<[u8]>>> {
+        self.log_inode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes an unbound file the one that was just made at home, with descriptors as for

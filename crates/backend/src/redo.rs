@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, Mode, XattrFlags, fchmod, fsetxattr, fstat};
 use rustix::io::Errno;
-use weir_log::{Home, Lsn, ReadLog, ReplayError, Superblock, replay_before};
+use weir_log::{Home, Lsn, NameRecord, ReadLog, ReplayError, Superblock, replay_before};
 
 use crate::home_file::HomeFile;
 use crate::home_names::is_fuse;
@@ -33,7 +33,8 @@ pub(crate) fn redo(
     (node, identity): (u64, &[u8]),
     home: &HomeFile,
 ) -> Result<(), ReplayError<io::Error>> {
-    let mut redo = Redo { node, identity, home, waiting: VecDeque::new(), waiting_bytes: 0 };
+    let (former, waiting) = (Vec::new(), VecDeque::new());
+    let mut redo = Redo { node, identity, former, home, waiting, waiting_bytes: 0 };
     let report = replay_before(log, from, until, Some(&mut redo))?;
     match report.end < until {
         true => Err(ReplayError::Differs { first: until, second: report.end }),
@@ -44,6 +45,8 @@ pub(crate) fn redo(
 struct Redo<'a> {
     node: u64,
     identity: &'a [u8],
+    /// Identities of inodes that home had made for the file before this one.
+    former: Vec<Box<[u8]>>,
     home: &'a HomeFile,
     /// Pending writes in order: offsets and bytes.
     waiting: VecDeque<(u64, Box<[u8]>)>,
@@ -83,8 +86,23 @@ impl Home for Redo<'_> {
     /// Names are brought home by the mount.
     const TAKES_NAMES: bool = true;
 
+    fn name(&mut self, _: Lsn, record: &NameRecord<'_>) -> io::Result<()> {
+        if let NameRecord::Node { node, identity, .. } = *record
+            && node == self.node
+            && identity != self.identity
+        {
+            self.former.push(identity.into());
+        }
+        Ok(())
+    }
+
     fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
         (node == self.node).then(|| self.identity.to_vec())
+    }
+
+    fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
+        let is_former = self.former.iter().any(|former| **former == *identity);
+        is_former.then(|| self.identity.to_vec())
     }
 
     fn open(&mut self, identity: &[u8]) -> io::Result<Option<Opened>> {
@@ -144,7 +162,7 @@ mod tests {
     use std::fs::File;
 
     use rustix::process::geteuid;
-    use weir_log::{LOG_BYTES_MIN, Record, Writer};
+    use weir_log::{FileType, LOG_BYTES_MIN, Record, Writer};
 
     use super::*;
     use crate::log_file::{LogFile, LogPlace};
@@ -163,14 +181,19 @@ mod tests {
     }
 
     impl Fixture {
-        fn new() -> Fixture {
+        /// The file had this identity when its record was logged.
+        fn new(identity: &[u8]) -> Fixture {
             let directory = tempfile::tempdir().unwrap();
             let place = LogPlace::at(&directory.path().join("log")).unwrap();
             let (log, superblock) = LogFile::create(&place, LOG_BYTES_MIN, [9; 16]).unwrap();
             let superblock = Superblock { clean: false, ..superblock };
             let mut writer = Writer::new(superblock);
-            writer.append(&Record::File { file: 1, identity: b"this file" }).unwrap();
+            writer.append(&Record::File { file: 1, identity }).unwrap();
             writer.append(&Record::Write { file: 1, offset: 2, data: b"LOGGED" }).unwrap();
+            for identity in [identity, b"this file"] {
+                let name = NameRecord::Node { node: 1, file_type: FileType::File, identity };
+                writer.append(&Record::Name(name)).unwrap();
+            }
             log.write(&writer.commit().unwrap()).unwrap();
             writer.committed();
             let path = directory.path().join("file");
@@ -190,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_written_from_the_log_keeps_its_capabilities() {
-        let fixture = Fixture::new();
+        let fixture = Fixture::new(b"this file");
         // Only root may set them.
         let root = geteuid().is_root();
         if root {
@@ -203,8 +226,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_logged_for_a_former_inode_of_the_file_is_written() {
+        let fixture = Fixture::new(b"it could not be bound");
+        fixture.redo(fixture.until).unwrap();
+        assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
+    }
+
+    #[test]
     fn a_log_that_ends_before_its_durable_position_is_an_error() {
-        let fixture = Fixture::new();
+        let fixture = Fixture::new(b"this file");
         let beyond = Lsn(fixture.until.0 + 1);
         assert!(matches!(fixture.redo(beyond), Err(ReplayError::Differs { .. })));
     }

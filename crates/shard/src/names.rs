@@ -1,12 +1,16 @@
 //! Names in the log: what the owner of the namespace asks of the shard. Its changes get their places in the one order here,
 //! beside those of data.
+//!
+//! Invariant: a record that says which inode a node is follows each record of the node's data that has not the identity of that inode: the
+//! data was logged before home had made the node, or for an inode that home had made for it and that could not be bound. So as long as the log
+//! is kept for data, it has what says whose data that is, although it is not kept for names any more ([`Shard::log_inode`]).
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_backend::SyncFailed;
+use weir_backend::{HomeFile, SyncFailed};
 use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome, RecordOf};
 use weir_log::{Lsn, NameRecord, Record};
 
@@ -60,20 +64,33 @@ impl Shard {
             .event(Thread::Holding, |state, now| state.engine.log_names(named, record, of, now))
     }
 
-    /// Appends the record of which inode a file is that home has just made. From there on the file's data is logged for that
-    /// inode, since the log may be freed of the record.
+    /// Appends the record of which inode a node is that home has just made; `home` is its file, if it is one. From there on the file's
+    /// data is logged for that inode, whether the file is attached now or only later: the log may be freed of the record.
     ///
     /// # Errors
     /// See [`NotLogged`]; nothing was appended.
     pub fn log_inode(
         &self,
         file: FileId,
+        home: Option<&HomeFile>,
         identity: &[u8],
-        record: &Record<'_>,
+        record: &NameRecord<'_>,
     ) -> Result<Lsn, NotLogged> {
         self.core.event(Thread::Holding, |state, now| {
-            let lsn = state.engine.log_names(&[], record, RecordOf::HomeDid, now)?;
+            // It may have been made before, and could not be bound. What was logged since then is for the former inode.
+            let former = home.filter(|home| !home.is_bound()).and_then(HomeFile::log_inode);
+            let former = match *record {
+                NameRecord::Node { node, file_type, .. } => former
+                    .as_deref()
+                    .map(|identity| Record::Name(NameRecord::Node { node, file_type, identity })),
+                _ => None,
+            };
+            let (named, record) = (former.as_slice(), Record::Name(*record));
+            let lsn = state.engine.log_names(named, &record, RecordOf::HomeDid, now)?;
             state.engine.identify(file, identity);
+            if let Some(home) = home {
+                home.set_log_inode(identity);
+            }
             Ok(lsn)
         })
     }

@@ -259,7 +259,13 @@ impl Shard {
                 state.engine.set_unbound(file);
             }
             match (home.log_node(), identity) {
-                (Some(node), _) if unbound => state.engine.made_as(file, node),
+                (Some(node), _) if unbound => {
+                    state.engine.made_as(file, node);
+                    // Read under the lock: the log may name it at any moment until it is bound.
+                    if let Some(identity) = home.log_inode() {
+                        state.engine.identify(file, &identity);
+                    }
+                }
                 (Some(node), _) if self.finds_by_number() && is_found => {
                     state.engine.number(file, node);
                 }

@@ -17,6 +17,7 @@ use weir_engine::{Config, Durability, Error, ErrorKind, FetchPolicy, FileId, Fre
 use crate::{Shard, StartError};
 
 mod lane;
+mod named;
 mod unbound;
 
 const UNCHANGED: FreezeEnd = FreezeEnd { discard: None, size: None, written: false };

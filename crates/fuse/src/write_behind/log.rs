@@ -268,12 +268,15 @@ impl NamesLog {
         identity: &[u8],
     ) -> Result<Lsn, Unlogged> {
         let number = self.number(inodes, node).ok_or(Unlogged::Failed)?;
-        let record = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
-        let record = Record::Name(record);
+        let name = node_record(NodeId(number), kind, identity).map_err(|_| Unlogged::Never)?;
+        let record = Record::Name(name);
         let lsn = match self.continued {
             Some(_) => self.append_record(&[], &record, Said::OfHome)?,
             None => {
-                let lsn = self.shard.log_inode(node.file(), identity, &record)?;
+                let inode = inodes.get(node);
+                let home = inode.as_ref().and_then(|inode| inode.file());
+                let lsn =
+                    self.shard.log_inode(node.file(), home.map(Arc::as_ref), identity, &name)?;
                 self.undurable.push_back(Undurable::new(lsn, &[], &record, Said::OfHome));
                 lsn
             }

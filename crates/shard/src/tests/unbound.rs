@@ -16,7 +16,7 @@ impl Bench {
     }
 
     /// Makes a file at home: descriptors as for [`Shard::bind`].
-    fn make(&self, name: &str) -> (OwnedFd, OwnedFd) {
+    pub(super) fn make(&self, name: &str) -> (OwnedFd, OwnedFd) {
         let create = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let data = rustix::fs::open(self.path(name), create, Mode::RUSR | Mode::WUSR).unwrap();
         (rustix::fs::open(self.path(name), OFlags::PATH, Mode::empty()).unwrap(), data)
