@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What recovery does to files: it finds them where handles are not valid across mounts, changes only what was synced, and
 # goes on if a file cannot be written.
-# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
+# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay capabilities-outlive-killed-recovery bits-outlive-killed-recovery capabilities-of-other-content-go capabilities-past-the-mount times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -61,6 +61,13 @@ mount_overlay() {
     fi
     mount -t overlay overlay "$SRC" \
         -o "lowerdir=$WORK/layers/lower,upperdir=$WORK/layers/upper,workdir=$WORK/layers/scratch"
+}
+
+# kill_recovery [OPTION...]: the kernel kills recovery when it writes past 15 MB (SIGXFSZ), to the file `far`: all files are open by then.
+kill_recovery() {
+    status=0
+    (ulimit -c 0 -f 15000; weir recover "$SRC" "$@") >"$WORK/said" 2>&1 || status=$?
+    expect_equal "recovery's end: $(cat "$WORK/said")" "$status" $((128 + $(kill -l XFSZ)))
 }
 
 # count_of BYTE FILE OFFSET LENGTH: how many of these bytes are BYTE.
@@ -156,6 +163,75 @@ capabilities-stay)
     expect_equal "what was synced" "$(at "$SRC/program" 100 12)" "of a program"
     [[ $(getcap "$SRC/program") = *cap_net_raw* ]] || fail "the capability is gone: $(getcap "$SRC/program")"
     [ -u "$SRC/program" ] || fail "set-user-ID is gone"
+    ;;
+capabilities-outlive-killed-recovery)
+    need_command setcap getcap
+    cp /bin/true "$SRC/program"
+    truncate -s 20000000 "$SRC/far"
+    mount_to_crash --log "$WORK/log"
+    synced "$MNT/program" 100 "of a program"
+    setcap cap_net_raw+ep "$MNT/program"
+    synced "$MNT/far" 18000000 "of far"
+    crash
+    kill_recovery --log "$WORK/log"
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "what was synced" "$(at "$SRC/program" 100 12)" "of a program"
+    [[ $(getcap "$SRC/program") = *cap_net_raw* ]] || fail "the capability is gone: $(getcap "$SRC/program")"
+    ;;
+bits-outlive-killed-recovery)
+    # An ordinary user's recovery: root's writes take none of these bits.
+    mount_by nobody
+    cp /bin/true "$SRC/program"
+    truncate -s 20000000 "$SRC/far"
+    chown nobody "$SRC/program" "$SRC/far"
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    WEIR_PID=$(pgrep -f "mount $SRC $MNT" | head -1)
+    as_user nobody bash -c "$(declare -f synced); synced '$MNT/program' 100 'of a program'"
+    as_user nobody chmod u+s "$MNT/program"
+    as_user nobody bash -c "$(declare -f synced); synced '$MNT/far' 18000000 'of far'"
+    crash
+    kill_recovery
+    weir recover "$SRC"
+    expect_equal "what was synced" "$(at "$SRC/program" 100 12)" "of a program"
+    [ -u "$SRC/program" ] || fail "set-user-ID is gone"
+    ;;
+capabilities-of-other-content-go)
+    # As if a power cut had brought back capabilities that a write had taken: they do not get what was written.
+    need_command setcap getcap
+    for name in other same; do cp /bin/true "$SRC/$name"; done
+    mount_to_crash
+    synced "$MNT/other" 100 "of a program"
+    synced "$MNT/same" 100 "of a program"
+    crash
+    printf 'of a program' | dd of="$SRC/same" bs=1 seek=100 conv=notrunc status=none
+    setcap cap_net_raw+ep "$SRC/other"
+    setcap cap_net_raw+ep "$SRC/same"
+    "$WEIR" recover "$SRC" >"$WORK/said" 2>&1
+    for name in other same; do expect_equal "what was synced" "$(at "$SRC/$name" 100 12)" "of a program"; done
+    expect_equal "capabilities of a file with other content" "$(getcap "$SRC/other")" ""
+    grep -q "other.*capabilities" "$WORK/said" || fail "recovery does not say so: $(cat "$WORK/said")"
+    [[ $(getcap "$SRC/same") = *cap_net_raw* ]] || fail "a file that was not changed has lost its capabilities"
+    ;;
+capabilities-past-the-mount)
+    # Root sets them in SOURCE of an ordinary user's mount, who cannot give them back.
+    need_command setcap getcap
+    mount_by nobody
+    for name in program far other; do truncate -s 20000000 "$SRC/$name"; done
+    chown nobody "$SRC/program" "$SRC/far" "$SRC/other"
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    WEIR_PID=$(pgrep -f "mount $SRC $MNT" | head -1)
+    as_user nobody bash -c "$(declare -f synced)
+        synced '$MNT/program' 100 'of a program'; synced '$MNT/other' 100 other; synced '$MNT/far' 18000000 'of far'"
+    crash
+    printf 'of a program' | dd of="$SRC/program" bs=1 seek=100 conv=notrunc status=none
+    setcap cap_net_raw+ep "$SRC/program"
+    setcap cap_net_raw+ep "$SRC/other"
+    kill_recovery
+    weir recover "$SRC"
+    expect_equal "what was synced" "$(at "$SRC/far" 18000000 6)" "of far"
+    expect_equal "what was synced" "$(at "$SRC/other" 100 5)" other
+    [[ $(getcap "$SRC/program") = *cap_net_raw* ]] || fail "a file that was not changed has lost its capabilities"
+    expect_equal "capabilities of a file with other content" "$(getcap "$SRC/other")" ""
     ;;
 times-stay)
     for name in changed same; do head -c 64K /dev/zero >"$SRC/$name"; done
@@ -393,10 +469,7 @@ flags-outlive-killed-recovery)
     chattr +i "$SRC/locked" "$SRC/moved"
     chattr +a "$SRC/appended"
     has_flags() { [[ $(lsattr "$1" | cut -d' ' -f1) = *$2* ]]; }
-    # The kernel kills recovery when it writes past 15 MB (SIGXFSZ): all files are open by then.
-    status=0
-    (ulimit -c 0 -f 15000; exec "$WEIR" recover "$SRC" --log "$WORK/log") >"$WORK/said" 2>&1 || status=$?
-    expect_equal "recovery's end: $(cat "$WORK/said")" "$status" $((128 + $(kill -l XFSZ)))
+    kill_recovery --log "$WORK/log"
     if has_flags "$SRC/locked" i; then fail "it still has its flag, so the test is void"; fi
     # Outside SOURCE, so recovery must not change it.
     mv "$SRC/moved" "$WORK/outside/moved"

@@ -35,6 +35,7 @@ mod latency_estimate;
 mod log_file;
 mod look;
 mod notes;
+mod on_device;
 mod partial;
 mod policy;
 mod proc_path;

@@ -5,9 +5,14 @@
 //!
 //! A file that already had all the bytes keeps its times. Another one gets the modification time that the log's records of
 //! names set, if they set one, or else the time of the recovery. The bytes are still written: the page cache may hold
-//! data whose write to the device failed. A write removes file capabilities and, for ordinary users,
-//! set-user-ID and set-group-ID: recovery restores them. A file that is immutable or append-only is made
+//! data whose write to the device failed. A file that is immutable or append-only is made
 //! writable temporarily ([`cleared_flags`]) if this process may do that, since its records were acknowledged.
+//!
+//! A write removes file capabilities and, for ordinary users, set-user-ID and set-group-ID. To a file that has such privileges only
+//! bytes are written that its device lacks ([`on_device`]), so that a recovery that is killed has taken nothing from a file that is
+//! as it was. What programs write by a mount after they were set takes them, and a mount sets them when what was written
+//! before is out of the log. So what recovery changes in a file with capabilities was not there when they were set: it goes without them.
+//! The bits are given back.
 //!
 //! Invariants:
 //! - no file outside SOURCE is written;
@@ -25,20 +30,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Advice, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags, fchmod, fgetxattr,
-    fsetxattr, fstat, futimens, ioctl_getflags, openat,
+    Advice, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, fgetxattr, fstat,
+    futimens, ioctl_getflags, openat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use weir_log::Home;
 
 use crate::cleared_flags;
 use crate::identity::{self, Found};
+use crate::on_device;
 
 /// Bytes of delayed writes while their pages are read, including overhead.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// Files open at once.
 const OPEN_MAX: usize = 128;
+
+/// Files that are named which have lost privileges.
+const TOLD_MAX: usize = 20;
 
 /// Longest value of `security.capability` (VFS_CAP_REVISION_3), bytes, with some room.
 const CAPABILITY_BYTES_MAX: usize = 64;
@@ -79,6 +89,9 @@ pub struct Recovered {
     waiting_bytes: usize,
     /// Files that an earlier replay of this log finished.
     done: BTreeSet<Vec<u8>>,
+    /// What people are to know of the files, in sentences, and how many more there are of them.
+    told: Vec<String>,
+    not_told: usize,
 }
 
 /// State of a file that was opened once.
@@ -88,13 +101,21 @@ struct Known {
     /// For messages: set when needed, or if known without a search.
     name: Option<String>,
     mode: Mode,
-    capability: Option<Vec<u8>>,
+    has_capabilities: bool,
     /// Its times, until it is changed.
     times: Option<Timestamps>,
     /// The modification time that it is to have then, if that is known.
     mtime: Option<Timespec>,
     /// Why its further records are skipped.
     failed: Option<(&'static str, Errno)>,
+}
+
+impl Known {
+    /// Whether this process' writes take something from the file.
+    fn loses_by_writes(&self) -> bool {
+        let keeps_bits = geteuid().is_root() || !self.mode.intersects(Mode::SUID | Mode::SGID);
+        self.has_capabilities || !keeps_bits
+    }
 }
 
 /// A delayed write.
@@ -121,7 +142,16 @@ impl Recovered {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             done,
+            told: Vec::new(),
+            not_told: 0,
         })
+    }
+
+    /// What people are to know of what became of the files, in sentences.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let more = (self.not_told > 0)
+            .then(|| format!("and {} more files have lost such privileges", self.not_told));
+        self.told.iter().cloned().chain(more).collect()
     }
 
     /// The name of a file for messages: its path in SOURCE, if known.
@@ -322,8 +352,14 @@ impl Recovered {
             }
             // `file` records a failure to open.
             let Ok(file) = self.file(nth) else { continue };
-            if !has(&file, offset, &data) {
-                self.files[nth].times = None;
+            match has(&file, offset, &data) {
+                false => self.files[nth].times = None,
+                true if self.files[nth].loses_by_writes()
+                    && on_device::has(&file, offset, &data) =>
+                {
+                    continue;
+                }
+                true => {}
             }
             if let Err(error) = file.write_all_at(&data, offset) {
                 self.note_failed(nth, "write", &error);
@@ -331,31 +367,48 @@ impl Recovered {
         }
     }
 
-    /// Restores attributes that writing removed from a file, and makes the file durable.
+    /// Restores the bits that writing removed from a file, and its times, and makes the file durable.
     fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let file = self.file(nth)?;
-        let Known { mode, capability, times, mtime, .. } = &self.files[nth];
+        let Known { mode, has_capabilities, times, mtime, .. } = &self.files[nth];
         let set = |last_modification| Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
             last_modification,
         };
-        let (mode, times) = (*mode, times.clone().or_else(|| mtime.map(set)));
-        let restore = || -> io::Result<()> {
+        let (mode, had_capabilities) = (*mode, *has_capabilities);
+        let times = times.clone().or_else(|| mtime.map(set));
+        let restore = || -> io::Result<bool> {
+            let mut has_lost_bits = false;
             if Mode::from_raw_mode(fstat(&file)?.st_mode) != mode {
-                fchmod(&file, mode)?;
-            }
-            if let Some(value) = capability
-                && capability_of(file.as_fd()).as_ref() != Some(value)
-            {
-                fsetxattr(&file, CAPABILITY, value, XattrFlags::empty())?;
+                match fchmod(&file, mode) {
+                    Ok(()) => {}
+                    // Another user's file.
+                    Err(Errno::PERM) => has_lost_bits = true,
+                    Err(errno) => return Err(errno.into()),
+                }
             }
             if let Some(times) = &times {
                 futimens(&file, times)?;
             }
-            file.sync_all()
+            file.sync_all()?;
+            Ok(has_lost_bits)
         };
-        restore().map_err(|error| self.failed(nth, "sync", error))?;
-        self.check(nth)
+        let has_lost_bits = restore().map_err(|error| self.failed(nth, "sync", error))?;
+        self.check(nth)?;
+        let lost = match had_capabilities && capability_of(file.as_fd()).is_none() {
+            true => "capabilities",
+            false if has_lost_bits => "set-user-ID or set-group-ID bit",
+            false => return Ok(()),
+        };
+        if self.told.len() == TOLD_MAX {
+            self.not_told += 1;
+            return Ok(());
+        }
+        let name = self.name_of_known(nth);
+        self.told.push(format!(
+            "{name} has lost its {lost}, as by any write: what was recovered was not in it before"
+        ));
+        Ok(())
     }
 }
 
@@ -374,7 +427,7 @@ impl Home for Recovered {
                 identity: wanted.to_vec(),
                 name: self.known_path(file.as_fd()).map(|path| path.display().to_string()),
                 mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
-                capability: capability_of(file.as_fd()),
+                has_capabilities: capability_of(file.as_fd()).is_some(),
                 times: Some(times_of(&fstat(&file)?)),
                 mtime: None,
                 failed: None,

@@ -1,8 +1,9 @@
 //! Redo: writes a file's records in the log to the file, while it is mounted.
 //!
 //! As in recovery, writes are delayed a little, in order, while the kernel reads the pages that they change
-//! in part. Writing removes capabilities and set-ID bits, which are restored at once, and changes times, which
-//! are restored when the file is clean.
+//! in part. Writing removes set-ID bits, which are restored at once, and changes times, which are restored when the file is
+//! clean. It removes capabilities, too: they are set when what was written before is out of the log, so they are not those of
+//! what is written here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,13 +11,12 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, Mode, XattrFlags, fchmod, fsetxattr, fstat};
+use rustix::fs::{Advice, Mode, fchmod, fstat};
 use rustix::io::Errno;
 use weir_log::{Home, Lsn, NameRecord, ReadLog, ReplayError, Superblock, replay_before};
 
 use crate::home_file::HomeFile;
 use crate::home_names::is_fuse;
-use crate::recovery::{CAPABILITY, capability_of};
 
 /// Bytes of pending writes while their pages are read, overhead counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
@@ -56,7 +56,6 @@ struct Redo<'a> {
 struct Opened {
     file: Arc<OwnedFd>,
     mode: Mode,
-    capability: Option<Vec<u8>>,
 }
 
 impl Redo<'_> {
@@ -111,9 +110,8 @@ impl Home for Redo<'_> {
         }
         let file = self.home.writable_alone()?;
         let mode = Mode::from_raw_mode(fstat(&file)?.st_mode);
-        let capability = capability_of(file.as_fd());
         self.home.times().note_disturbed();
-        Ok(Some(Opened { file, mode, capability }))
+        Ok(Some(Opened { file, mode }))
     }
 
     fn write(&mut self, opened: &Opened, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -145,14 +143,6 @@ impl Home for Redo<'_> {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if let Some(value) = &opened.capability
-            && capability_of(opened.file.as_fd()).as_ref() != Some(value)
-        {
-            match fsetxattr(&opened.file, CAPABILITY, value, XattrFlags::empty()) {
-                Ok(()) | Err(Errno::PERM) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
         Ok(())
     }
 }
@@ -161,11 +151,13 @@ impl Home for Redo<'_> {
 mod tests {
     use std::fs::File;
 
+    use rustix::fs::{XattrFlags, fsetxattr};
     use rustix::process::geteuid;
     use weir_log::{FileType, LOG_BYTES_MIN, Record, Writer};
 
     use super::*;
     use crate::log_file::{LogFile, LogPlace};
+    use crate::recovery::{CAPABILITY, capability_of};
 
     /// `cap_net_bind_service+ep`, VFS_CAP_REVISION_2.
     const CAPABILITY_VALUE: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -212,17 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_from_the_log_keeps_its_capabilities() {
+    fn what_is_written_from_the_log_has_not_the_files_capabilities() {
         let fixture = Fixture::new(b"this file");
         // Only root may set them.
-        let root = geteuid().is_root();
-        if root {
+        if geteuid().is_root() {
             fsetxattr(&fixture.file, CAPABILITY, &CAPABILITY_VALUE, XattrFlags::empty()).unwrap();
         }
         fixture.redo(fixture.until).unwrap();
         assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
-        let found = capability_of(fixture.file.as_fd());
-        assert_eq!(found, root.then(|| CAPABILITY_VALUE.to_vec()));
+        assert_eq!(capability_of(fixture.file.as_fd()), None);
     }
 
     #[test]

@@ -207,7 +207,9 @@ impl Replayed {
 
     /// How SOURCE differs from what was seen through the mount, since somebody else changed it, in sentences.
     pub(crate) fn told(&self) -> Vec<String> {
-        self.names.told()
+        let mut told = self.names.told();
+        told.extend(self.files.told());
+        told
     }
 }
 

@@ -104,15 +104,18 @@ impl FileSystem {
         set: SetAttributes,
         done: impl FnOnce(Result<Attributes, Errno>) + Send + 'static,
     ) {
-        // A daemon that is not root loses setuid and setgid bits to its own writes at home.
+        // A daemon that is not root loses setuid and setgid bits to its own writes at home, and to those of a recovery.
         if set.mode.is_some_and(|mode| mode & (libc::S_ISUID | libc::S_ISGID) != 0) {
             let fs = Arc::clone(self);
             let (caller, of) = (*caller, Arc::clone(&inode));
-            return self.when_flushed(&inode, move |flushed| match flushed {
-                // What home refuses of the data is written there later.
-                Err(errno) if !rustix::process::geteuid().is_root() => done(Err(errno)),
-                _ => fs.set_of(&caller, of, set, done),
-            });
+            if !rustix::process::geteuid().is_root() {
+                return self.when_out_of_log(&inode, move |flushed| match flushed {
+                    // What home refuses of the data is written there later.
+                    Err(errno) => done(Err(errno)),
+                    Ok(()) => fs.set_of(&caller, of, set, done),
+                });
+            }
+            return self.when_flushed(&inode, move |_| fs.set_of(&caller, of, set, done));
         }
         self.set_of(caller, inode, set, done);
     }

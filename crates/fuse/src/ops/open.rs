@@ -377,11 +377,32 @@ impl FileSystem {
         inode: &Inode,
         then: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        let file = inode.node().file();
-        if !inode.is_attached() || !self.shard.has_dirty(file) {
+        if !inode.is_attached() || !self.shard.has_dirty(inode.node().file()) {
             return then(Ok(()));
         }
-        self.shard.freeze(file, FreezeScope::unchanging(Some((0, u64::MAX))), move |flushed| {
+        self.when_frozen(inode, FreezeScope::unchanging(Some((0, u64::MAX))), then);
+    }
+
+    /// As [`FileSystem::when_flushed`], and no recovery writes what the log has of the file after that: it is durable at home, and that
+    /// it need not be replayed is durable, too.
+    pub(crate) fn when_out_of_log(
+        &self,
+        inode: &Inode,
+        then: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        if !inode.is_attached() {
+            return then(Ok(()));
+        }
+        self.when_frozen(inode, FreezeScope::changing(Some((0, u64::MAX)), 0), then);
+    }
+
+    fn when_frozen(
+        &self,
+        inode: &Inode,
+        scope: FreezeScope,
+        then: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        self.shard.freeze(inode.node().file(), scope, move |flushed| {
             let end = FreezeEnd { discard: None, size: None, written: false };
             let flushed = match flushed {
                 // It became clean meanwhile, and left the cache: it is home.

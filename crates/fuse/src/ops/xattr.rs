@@ -86,7 +86,8 @@ impl FileSystem {
     /// setxattr(2).
     ///
     /// An access ACL that says what a mode says, of what has no ACL, is a chmod(2): cp -a and install(1) set such a one.
-    /// Capabilities are set when the file's data is home, since home removes them when the file is written.
+    /// Capabilities are set when the file's data is home and out of the log, since home removes them when the file is written. So no
+    /// recovery has to give them back.
     pub(crate) fn set_xattr(
         self: &Arc<Self>,
         caller: &Caller,
@@ -127,8 +128,9 @@ impl FileSystem {
         let (caller, value) = (*caller, value.to_owned());
         let name = name.to_owned();
         let (fs, of) = (Arc::clone(self), Arc::clone(&inode));
-        // What home refuses of the file's data is written there later, which would take them.
-        self.when_flushed(&inode, move |flushed| {
+        // What home refuses of the file's data is written there later, which would take them; and what is in the log is written by a
+        // recovery.
+        self.when_out_of_log(&inode, move |flushed| {
             let set =
                 flushed.and_then(|()| fs.set_xattr_at_home(&of, &caller, &name, &value, flags));
             drop(changing);
