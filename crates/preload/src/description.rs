@@ -396,6 +396,22 @@ mod tests {
     }
 
     #[test]
+    fn a_new_file_is_attached_before_its_first_write_in_a_process_that_is_connected() {
+        let (device, unconnected) = (1, 2);
+        device::at(device).set_client(0);
+        let new = at(take(device, 1, true).unwrap());
+        assert_eq!(new.route(false), Route::Kernel(Fallback::Early), "it is read by the kernel");
+        assert_eq!(new.route(true), Route::Attach);
+        let elsewhere = at(take(unconnected, 3, true).unwrap());
+        for _ in 0..LANE_AFTER {
+            assert_eq!(elsewhere.route(true), Route::Kernel(Fallback::Early));
+        }
+        assert_eq!(elsewhere.route(true), Route::Attach);
+        device::at(device).disconnect();
+        assert!([new, elsewhere].iter().all(|one| one.drop_one()));
+    }
+
+    #[test]
     fn a_revoked_description_rejoins_with_the_current_flags() {
         let description = at(take(0, 1, false).unwrap());
         let file = Attached { slot: 1, description: 2 };

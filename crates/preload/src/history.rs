@@ -1,6 +1,6 @@
 //! Whether attaching files to the lane has paid off, so that programs that lose by it attach later.
 //!
-//! Putting a description into the lane costs about as much as ten writes by the kernel. It pays if the description
+//! Putting a description into the lane and taking it out again costs about as much as five writes by the kernel. It pays if the description
 //! is then used at least [`LONG`] times there. Two things are kept about that, in memory shared with the processes
 //! forked since the first connection:
 //!

@@ -20,9 +20,8 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Space reserved ahead of a growing file is half its size, up to this.
 const AHEAD_BYTES_MAX: u64 = 32 << 20;
 
-/// No space is reserved ahead for files smaller than this: most never grow further. For a file in the lane at least as much is
-/// reserved ahead, whatever its size: it was written several times already, and programs may post only where space is reserved.
-const AHEAD_BYTES_MIN: u64 = 64 << 10;
+/// No space is reserved ahead for files smaller than this: most never grow further.
+const AHEAD_FILE_BYTES_MIN: u64 = 64 << 10;
 
 /// Pages of a file that are looked at, one by one, to find out whether the file has holes.
 const PAGES_LOOKED_AT_MAX: u64 = 1024;
@@ -45,12 +44,10 @@ impl Engine {
     pub(crate) fn reserve_ahead(&mut self, file: FileIx, end: u64) {
         let of_file = &self.cache.files[file];
         let Ahead { in_flight, refused, epoch } = of_file.home.ahead;
-        let is_expected = of_file.slot().is_some() || end >= AHEAD_BYTES_MIN;
-        if !of_file.is_reservable() || in_flight || refused || !is_expected {
+        if !of_file.is_reservable() || in_flight || refused || end < AHEAD_FILE_BYTES_MIN {
             return;
         }
-        let least = if of_file.slot().is_some() { AHEAD_BYTES_MIN } else { 0 };
-        let ahead = (end / 2).clamp(least, AHEAD_BYTES_MAX).next_multiple_of(PAGE);
+        let ahead = (end / 2).min(AHEAD_BYTES_MAX).next_multiple_of(PAGE);
         let start = end.next_multiple_of(PAGE);
         // Space for at least one write of the largest size is kept reserved.
         let Some((from, _)) = of_file.first_free(start, start.saturating_add(ahead / 2)) else {

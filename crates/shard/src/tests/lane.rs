@@ -130,6 +130,35 @@ fn an_append_that_waits_goes_where_the_file_ends_then() {
 }
 
 #[test]
+fn a_file_may_be_posted_to_anywhere_until_it_is_at_home() {
+    let bench = Bench::in_lane(&std::env::temp_dir(), small_config());
+    let home = bench.unbound(FILE);
+    assert!(bench.shard.share(FILE, SLOT));
+    let view = View::map(bench.shard.board().unwrap().fd(), bench.shard.frames_fd().unwrap());
+    let view = view.unwrap();
+    assert!(view.grant(SLOT) > 1 << 50);
+    post(&bench, None, &[1; 3 * PAGE]);
+    post(&bench, Some(1 << 30), &[2; 10]);
+    bench.bind(FILE, &home, "file");
+    // Home has promised nothing: not more than what it is asked for now.
+    assert!(view.grant(SLOT) <= 3 * PAGE as u64);
+    let (sender, receiver) = mpsc::channel();
+    let posted = bench.shard.post(|poster| {
+        poster.write(FILE, Some(1 << 31), &[3; 10], || move |result| sender.send(result).unwrap())
+    });
+    assert_eq!(posted, None, "space is reserved at home before the write");
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(Ok(())));
+    bench.sync(FILE).unwrap();
+    let file = fs::File::open(bench.path("file")).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), (1 << 31) + 10);
+    for (offset, byte, len) in [(0, 1, 3 * PAGE), (1 << 30, 2, 10), (1 << 31, 3, 10)] {
+        let mut bytes = vec![0; len];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, offset).unwrap();
+        assert!(bytes.iter().all(|at| *at == byte));
+    }
+}
+
+#[test]
 fn errors_of_posted_writes_are_reported_once() {
     let (bench, _home, _) = shared(b"");
     let mut cursor = bench.shard.error_cursor(FILE);

@@ -8,7 +8,7 @@ use super::*;
 const MOMENT: Duration = Duration::from_millis(30);
 
 impl Bench {
-    fn unbound(&self, file: FileId) -> Arc<HomeFile> {
+    pub(super) fn unbound(&self, file: FileId) -> Arc<HomeFile> {
         let home = Arc::new(HomeFile::unbound());
         home.open_data(true).unwrap();
         self.shard.attach(file, &home).unwrap();
@@ -22,7 +22,7 @@ impl Bench {
         (rustix::fs::open(self.path(name), OFlags::PATH, Mode::empty()).unwrap(), data)
     }
 
-    fn bind(&self, file: FileId, home: &Arc<HomeFile>, name: &str) {
+    pub(super) fn bind(&self, file: FileId, home: &Arc<HomeFile>, name: &str) {
         let (path, data) = self.make(name);
         self.shard.bind(file, home, path, data).unwrap();
     }
