@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A disk that becomes full under programs that write by the lane: what a program was told of its writes, and synced, is there. The kernel, which does
 # not know what was posted, sets a file's size after a write of its own that failed. A program's own ftruncate(2) after that is done.
-# cases: run session
+# New files on a full disk: what was written before the disk said so is kept, and is there once there is room.
+# cases: run session new
 # all: session
 # seconds: 10
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -10,7 +11,10 @@ need_root
 weir_only
 need_command mkfs.ext4
 
-loop_filesystem "$WORK/home.image" 48M "$SRC" mkfs.ext4 -q -m 0
+# Where less than 256 MiB are free, new files are made in SOURCE at once.
+size=48M
+if [ "$1" = new ]; then size=400M; fi
+loop_filesystem "$WORK/home.image" "$size" "$SRC" mkfs.ext4 -q -m 0
 cat >"$WORK/fill.py" <<'PYTHON'
 """fill.py DIRECTORY append|at BYTES: writes a file until the disk is full, BYTES bytes at a time, by appends or at offsets. Prints the file's size at the end."""
 import ctypes
@@ -80,6 +84,79 @@ expect("after more writes", total)
 os.fsync(fd)
 print(total)
 PYTHON
+
+if [ "$1" = new ]; then
+    cat >"$WORK/new.py" <<'PYTHON'
+"""new.py DIRECTORY make|check FILE: fills the disk, writes new files until it is told so, and notes how many records of each were taken."""
+import json
+import os
+import sys
+import time
+
+directory, doing, notes = sys.argv[1:]
+
+
+def record(number, at):
+    return b"%04d-%04d" % (number, at) * 400
+
+
+if doing == "make":
+    taken = {}
+    old = os.open(f"{directory}/old", os.O_RDWR)
+    for at in range(20):
+        os.pwrite(old, b"connected", at)
+    # Weir asks once a second how much room there is, and makes no files that home does not have once it knows.
+    os.close(os.open(f"{directory}/first", os.O_RDWR | os.O_CREAT))
+    full = os.open(os.environ["FULL"], os.O_RDWR | os.O_CREAT)
+    size, piece = 0, 32 << 20
+    while piece >= 4096:
+        try:
+            os.posix_fallocate(full, size, piece)
+            size += piece
+        except OSError:
+            piece //= 2
+    for number in range(60):
+        fd = os.open(f"{directory}/new-{number}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        taken[number] = 0
+        for at in range(100):
+            try:
+                if number % 2:
+                    os.lseek(fd, 0, os.SEEK_END)
+                    os.write(fd, record(number, at))
+                else:
+                    os.pwrite(fd, record(number, at), at * 3600)
+            except OSError:
+                break
+            taken[number] += 1
+            # Home gets the file meanwhile.
+            if at % 8 == 7:
+                time.sleep(0.001)
+        os.close(fd)
+    json.dump(taken, open(notes, "w"))
+    print(sum(taken.values()))
+else:
+    for number, count in json.load(open(notes)).items():
+        with open(f"{directory}/new-{number}", "rb") as file:
+            found = file.read()
+        expected = b"".join(record(int(number), at) for at in range(count))
+        if found != expected:
+            sys.exit(f"new-{number}: {len(found)} bytes, or others, of {len(expected)}")
+PYTHON
+    head -c 65536 /dev/zero >"$SRC/old"
+    for ((number = 0; number < 60; number++)); do : >"$SRC/room-for-names-$number"; done
+    rm "$SRC"/room-for-names-*
+    mount_weir "$SRC" "$MNT" --log "$WORK/log"
+    taken=$(FULL=$SRC/full weir run --report="$WORK/report.json" -- python3 "$WORK/new.py" "$MNT" make "$WORK/notes") || fail "no file was made"
+    rm "$SRC/full"
+    "$WEIR" sync "$MNT" || "$WEIR" sync "$MNT"
+    umount_weir "$MNT"
+    python3 "$WORK/new.py" "$SRC" check "$WORK/notes" || fail "what was taken is not there"
+    lane=$(python3 "$SUPPORT/field.py" total.lane.writes <"$WORK/report.json")
+    umount_soon "$SRC"
+    [ "$taken" -ge 100 ] || fail "only $taken records were taken"
+    counts "$taken records of 60 files were taken, $lane writes by the lane"
+    exit
+fi
 
 options=(--dirty-expire 100ms --log "$WORK/log")
 session=()

@@ -165,7 +165,13 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
         }
         // A revoked description that rejoins must be known by its number.
         None if description.is_revoked() => leave(fd, description, description::PASSED),
-        None => description.attach(index, file, flags),
+        None => {
+            description.attach(index, file, flags);
+            if description.was_empty() {
+                let device = device::at(description.device());
+                device.set_reserves(client.view.grant(file.slot) == 0);
+            }
+        }
     }
     // The current flags: the program may have set them meanwhile.
     let attached = table::known(fd).unwrap_or(description);

@@ -49,7 +49,6 @@ pub(crate) fn depart() {
         let Some(description) = table::known(fd) else { continue };
         if description.attached().is_some() && description.flags() & description::PASSED == 0 {
             leave::pass(fd, description);
-            leave::use_cache(fd, description);
         }
     }
     // Positions are set by now, so no wrong ones are shared with other processes of the client.

@@ -20,7 +20,8 @@ const LANE_AFTER: u32 = 8;
 /// not in the lane keeps all others of its file out of it.
 const WRITE_COUNTS: u32 = LANE_AFTER;
 /// The same of a file that was empty when it was first used: it is put there before its first write. Its writes by the kernel
-/// cost most, since all go past its end, and [`history`] says if such files are written in a few calls and closed.
+/// cost most, since all go past its end, and [`history`] says if such files are written in a few calls and closed. Where space must be
+/// reserved for what a new file grows by, the kernel writes that ([`device::reserves`]), and a write counts once.
 const FIRST_WRITE_COUNTS: u32 = LANE_AFTER + 1;
 
 /// Most uses by the kernel before a revoked description rejoins. Each revocation doubles the number, unless the description
@@ -242,6 +243,11 @@ impl Description {
         self.set(ATTACHED | BYPASSES | of_open(flags));
     }
 
+    /// Whether the file was empty when the description was first used.
+    pub(crate) fn was_empty(&self) -> bool {
+        self.flags() & EMPTY != 0
+    }
+
     /// Whether it was revoked, and has not rejoined.
     pub(crate) fn is_revoked(&self) -> bool {
         self.flags() & REVOKED != 0
@@ -330,6 +336,7 @@ impl Description {
             }
         }
         let counts = match is_write && !is_revoked && device::is_connected(self.device()) {
+            true if flags & EMPTY != 0 && device::reserves(self.device()) => 1,
             true if flags & EMPTY != 0 => FIRST_WRITE_COUNTS,
             // The program's other processes may have the file in the lane, or be about to attach it.
             true if home::was_forked() => LANE_AFTER + 1,
@@ -402,13 +409,17 @@ mod tests {
         let new = at(take(device, 1, true).unwrap());
         assert_eq!(new.route(false), Route::Kernel(Fallback::Early), "it is read by the kernel");
         assert_eq!(new.route(true), Route::Attach);
+        device::at(device).set_reserves(true);
+        let reserved = at(take(device, 2, true).unwrap());
+        assert_eq!(reserved.route(true), Route::Kernel(Fallback::Early));
+        device::at(device).set_reserves(false);
         let elsewhere = at(take(unconnected, 3, true).unwrap());
         for _ in 0..LANE_AFTER {
             assert_eq!(elsewhere.route(true), Route::Kernel(Fallback::Early));
         }
         assert_eq!(elsewhere.route(true), Route::Attach);
         device::at(device).disconnect();
-        assert!([new, elsewhere].iter().all(|one| one.drop_one()));
+        assert!([new, reserved, elsewhere].iter().all(|one| one.drop_one()));
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Device {
     proof: AtomicU64,
     /// Connecting before a fork failed, by a name that may be old.
     is_unreachable: AtomicBool,
+    /// New files may not be posted to at first: space is reserved for what they grow by.
+    reserves: AtomicBool,
     /// In a session: the index of its mount there, plus one; 0: it is none that the session knows.
     mount: AtomicU32,
 }
@@ -45,6 +47,7 @@ static DEVICES_ALL: [Device; DEVICES] = [const {
         name: [const { AtomicU8::new(0) }; MESSAGE_BYTES],
         proof: AtomicU64::new(0),
         is_unreachable: AtomicBool::new(false),
+        reserves: AtomicBool::new(false),
         mount: AtomicU32::new(0),
     }
 }; DEVICES];
@@ -88,6 +91,11 @@ fn place(number: u64) -> Option<usize> {
 #[inline]
 pub(crate) fn is_connected(device: u32) -> bool {
     DEVICES_ALL[device as usize].state.load(Ordering::Relaxed) >= CLIENT
+}
+
+/// Whether new files on the device may not be posted to at first, as far as is known.
+pub(crate) fn reserves(device: u32) -> bool {
+    DEVICES_ALL[device as usize].reserves.load(Ordering::Relaxed)
 }
 
 /// Whether the device has a lane.
@@ -148,6 +156,11 @@ impl Device {
             NO_LANE => Err(Errno(libc::ENOTTY)),
             state => Ok(state.checked_sub(CLIENT).map(|index| index as usize)),
         }
+    }
+
+    /// Whether a new file could be posted to when it was attached.
+    pub(crate) fn set_reserves(&self, reserves: bool) {
+        self.reserves.store(reserves, Ordering::Relaxed);
     }
 
     /// It is connected from now on, as the client of that index.

@@ -39,6 +39,8 @@ pub(crate) fn pass(fd: c_int, description: &Description) {
     if let Some((client, file)) = description.attached() {
         position::set_if_noted(fd, client, file);
         leave(fd, description, description::PASSED);
+        // The other program knows nothing of O_DIRECT: the kernel sends a long append past its page cache as several requests at once.
+        use_cache(fd, description);
     }
 }
 
@@ -80,7 +82,6 @@ pub(crate) fn use_cache(fd: c_int, description: &Description) {
 pub(crate) fn disown(fd: c_int, description: &Description) {
     if !home::is_guest() {
         pass(fd, description);
-        use_cache(fd, description);
     }
 }
 

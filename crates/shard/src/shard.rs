@@ -276,6 +276,12 @@ impl Shard {
         Ok(())
     }
 
+    /// An unbound file is about to be bound: programs may not post to it until it is. What they have posted is to be applied before
+    /// [`Shard::bind`], while it needs no space at home.
+    pub fn binding(&self, file: FileId) {
+        self.core.lock().engine.binding(file);
+    }
+
     /// Binds an unbound file to the one that was just made at home ([`HomeFile::bind`]), tells the engine how recovery
     /// finds it, and has the commands executed that were held for it. The file need not be attached. Waits for no
     /// transfer. Not to be called inside [`Shard::change_names`]. If no program has the file open and it is not

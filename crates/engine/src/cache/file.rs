@@ -73,6 +73,8 @@ pub(crate) struct File {
     pub(crate) last_read: Option<Time>,
     pub(crate) detaching: bool,
     unbound: bool,
+    /// It is about to be at home: programs may not post to it until it is.
+    binding: bool,
     /// The file has no name and no open description left: failed destages are not retried.
     pub(crate) discarded: bool,
 }
@@ -104,6 +106,7 @@ impl File {
             last_read: None,
             detaching: false,
             unbound: false,
+            binding: false,
             discarded: false,
         };
         file.set_home(home);
@@ -197,8 +200,15 @@ impl File {
         self.tell_grant();
     }
 
+    /// An unbound file is about to be at home.
+    pub(crate) fn set_binding(&mut self) {
+        self.binding = self.unbound;
+        self.tell_grant();
+    }
+
     /// The file is at home now, where no space was reserved for it. Returns whether it was not before.
     pub(crate) fn set_bound(&mut self) -> bool {
+        self.binding = false;
         let was_unbound = std::mem::take(&mut self.unbound);
         if was_unbound {
             self.set_free(0, u64::MAX);
@@ -231,10 +241,10 @@ impl File {
         self.shared.as_ref().map(|shared| shared.slot)
     }
 
-    /// The offset up to which a write needs no reservation. A write past it is also accepted; if home has no room, a
-    /// later write fails. A freeze may take away any reservation.
+    /// The offset up to which a write needs no reservation: any while the file is not at home. A write past it is also accepted; if home has
+    /// no room, a later write fails. A freeze may take away any reservation.
     fn grant(&self) -> u64 {
-        if self.waiters.freeze != FreezeState::Thawed {
+        if self.waiters.freeze != FreezeState::Thawed || self.binding {
             return 0;
         }
         match self.first_unreserved(0, UNBOUNDED) {

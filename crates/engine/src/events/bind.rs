@@ -18,6 +18,14 @@ impl Engine {
         file.set_unbound();
     }
 
+    /// An unbound file is about to be at home: programs may not post to it any more. What they posted before is to be written before
+    /// [`Engine::bound`], since nothing was reserved for it.
+    pub fn binding(&mut self, file: FileId) {
+        if let Some(file) = self.cache.files.find(file) {
+            self.cache.files[file].set_binding();
+        }
+    }
+
     /// The file is at home now, or never will be and is about to be discarded.
     pub fn bound(&mut self, file: FileId, now: Time) {
         self.clock = now;

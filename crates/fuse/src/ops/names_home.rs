@@ -647,15 +647,19 @@ impl FileSystem {
         Ok((looked, path, file))
     }
 
-    /// Home has the node of an inode now.
+    /// Home has the node of an inode now. What was posted to it until now is taken before: on a full disk there is no space for it after.
     fn bind_made(
-        &self,
+        self: &Arc<Self>,
         inode: &Arc<Inode>,
         looked: &Looked,
         path: OwnedFd,
         data: Option<OwnedFd>,
     ) -> Result<(), Errno> {
         self.inodes.bind(inode.node(), looked);
+        if inode.lane.slot().is_some() {
+            self.shard.binding(inode.node().file());
+            self.try_settle(inode);
+        }
         match (inode.file(), data) {
             (Some(home), Some(data)) => self.shard.bind(inode.node().file(), home, path, data)?,
             _ => inode.bind(path),

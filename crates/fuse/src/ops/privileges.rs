@@ -58,7 +58,7 @@ impl FileSystem {
         }
         self.log_mtime_of_write(inode);
         let Ok(Permissions { mut mode, gid, is_behind }) = self.permissions(inode) else { return };
-        let mut changed = false;
+        let (mut changed, mut at_home_changed) = (false, false);
         let wanted = if bits { unprivileged(mode, || caller.is_in_group(gid)) } else { mode };
         if wanted != mode {
             mode = wanted;
@@ -67,7 +67,7 @@ impl FileSystem {
                 false => self.set_mode_at_home(inode, mode),
             };
             match set {
-                Ok(()) => changed = true,
+                Ok(()) => (changed, at_home_changed) = (true, !is_behind),
                 Err(error) => tracing::warn!("cannot take setuid from a written file: {error:?}"),
             }
         }
@@ -78,7 +78,12 @@ impl FileSystem {
         {
             let _changing = self.shard.change_home();
             let remove = NameCommand::RemoveXattr { inode: at_home, name };
-            changed |= self.home.execute(remove).is_ok();
+            at_home_changed |= self.home.execute(remove).is_ok();
+        }
+        if at_home_changed {
+            // The next fsync makes that durable, too: what is written now must not have them after a power cut.
+            self.note_attributes_changed(inode);
+            changed = true;
         }
         inode.set_unprivileged(mode & (SETUID | SETGID) == 0);
         if changed {

@@ -128,14 +128,16 @@ impl FileSystem {
         let (caller, value) = (*caller, value.to_owned());
         let name = name.to_owned();
         let (fs, of) = (Arc::clone(self), Arc::clone(&inode));
-        // What home refuses of the file's data is written there later, which would take them; and what is in the log is written by a
-        // recovery.
-        self.when_out_of_log(&inode, move |flushed| {
+        let set = move |flushed: Result<(), Errno>| {
             let set =
                 flushed.and_then(|()| fs.set_xattr_at_home(&of, &caller, &name, &value, flags));
             drop(changing);
             done(set);
-        });
+        };
+        // What was posted before this would take them. So would what home refuses of the file's data, which is written there later; and
+        // what is in the log is written by a recovery.
+        let (fs, of) = (Arc::clone(self), Arc::clone(&inode));
+        self.settled(&inode, move || fs.when_out_of_log(&of, set));
     }
 
     /// The whole mode that an access ACL comes to, if it says no more than a mode and there is no ACL yet.

@@ -138,6 +138,9 @@ fn a_file_may_be_posted_to_anywhere_until_it_is_at_home() {
     let view = view.unwrap();
     assert!(view.grant(SLOT) > 1 << 50);
     post(&bench, None, &[1; 3 * PAGE]);
+    bench.shard.binding(FILE);
+    assert_eq!(view.grant(SLOT), 0);
+    // Posted before that.
     post(&bench, Some(1 << 30), &[2; 10]);
     bench.bind(FILE, &home, "file");
     // Home has promised nothing: not more than what it is asked for now.
