@@ -88,6 +88,7 @@ PYTHON
 if [ "$1" = new ]; then
     cat >"$WORK/new.py" <<'PYTHON'
 """new.py DIRECTORY make|check FILE: fills the disk, writes new files until it is told so, and notes how many records of each were taken."""
+import errno
 import json
 import os
 import sys
@@ -116,7 +117,13 @@ if doing == "make":
         except OSError:
             piece //= 2
     for number in range(60):
-        fd = os.open(f"{directory}/new-{number}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            fd = os.open(f"{directory}/new-{number}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        except OSError as error:
+            # A second has passed.
+            if error.errno != errno.ENOSPC:
+                raise
+            break
         taken[number] = 0
         for at in range(100):
             try:
