@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What recovery does to files: it finds them where handles are not valid across mounts, changes only what was synced, and
 # goes on if a file cannot be written.
-# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay capabilities-outlive-killed-recovery bits-outlive-killed-recovery capabilities-of-other-content-go capabilities-past-the-mount times-stay reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
+# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay capabilities-outlive-killed-recovery bits-outlive-killed-recovery capabilities-of-other-content-go capabilities-past-the-mount times-stay files-of-others-are-recovered reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -244,6 +244,25 @@ times-stay)
     "$WEIR" recover "$SRC"
     expect_equal "time of a file that was not changed" "$(stat -c %y "$SRC/same" | cut -c1-10)" 2001-01-01
     [ "$(stat -c %Y "$SRC/changed")" -gt 1000000000 ] || fail "a file that was changed looks old"
+    ;;
+files-of-others-are-recovered)
+    # An ordinary user may write another user's file, and may not set its times.
+    mount_by nobody
+    for name in same changed; do
+        head -c 64K /dev/zero >"$SRC/$name"
+        chmod 666 "$SRC/$name"
+    done
+    mount_weir "$SRC" "$MNT" --dirty-expire 1h
+    WEIR_PID=$(pgrep -f "mount $SRC $MNT" | head -1)
+    as_user nobody bash -c "$(declare -f synced); synced '$MNT/same' 100 home; synced '$MNT/changed' 100 changed"
+    crash
+    printf home | dd of="$SRC/same" bs=1 seek=100 conv=notrunc status=none
+    weir recover "$SRC"
+    expect_equal "a file that had all bytes" "$(at "$SRC/same" 100 4)" home
+    expect_equal "what was synced" "$(at "$SRC/changed" 100 7)" changed
+    expect_equal "the owner" "$(stat -c '%U %a' "$SRC/same")" "root 666"
+    mount_weir "$SRC" "$MNT"
+    weir umount "$MNT"
     ;;
 reservations-are-released)
     mount_to_crash
