@@ -70,6 +70,25 @@ kill_recovery() {
     expect_equal "recovery's end: $(cat "$WORK/said")" "$status" $((128 + $(kill -l XFSZ)))
 }
 
+# need_direct_reads FILE: skips if the file system does not say that it reads the file from the device (STATX_DIOALIGN). Recovery then
+# writes also what the file has.
+need_direct_reads() {
+    python3 - "$1" <<'END' || skip "the file system of SOURCE does not report direct I/O (STATX_DIOALIGN)"
+import ctypes
+import os
+import struct
+import sys
+
+STATX_DIOALIGN = 0x2000
+status = ctypes.create_string_buffer(256)
+if ctypes.CDLL(None).statx(-100, os.fsencode(sys.argv[1]), 0, STATX_DIOALIGN, status):
+    sys.exit(1)
+(mask,) = struct.unpack_from("=I", status)
+aligns = struct.unpack_from("=II", status, 0x98)
+sys.exit(not (mask & STATX_DIOALIGN and all(aligns)))
+END
+}
+
 # count_of BYTE FILE OFFSET LENGTH: how many of these bytes are BYTE.
 count_of() {
     tail -c +$(($3 + 1)) "$2" | head -c "$4" | tr -cd "$1" | wc -c
@@ -199,6 +218,7 @@ capabilities-of-other-content-go)
     # As if a power cut had brought back capabilities that a write had taken: they do not get what was written.
     need_command setcap getcap
     for name in other same; do cp /bin/true "$SRC/$name"; done
+    need_direct_reads "$SRC/same"
     mount_to_crash
     synced "$MNT/other" 100 "of a program"
     synced "$MNT/same" 100 "of a program"
@@ -217,6 +237,7 @@ capabilities-past-the-mount)
     need_command setcap getcap
     mount_by nobody
     for name in program far other; do truncate -s 20000000 "$SRC/$name"; done
+    need_direct_reads "$SRC/program"
     chown nobody "$SRC/program" "$SRC/far" "$SRC/other"
     mount_weir "$SRC" "$MNT" --dirty-expire 1h
     WEIR_PID=$(pgrep -f "mount $SRC $MNT" | head -1)
