@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What recovery does to files: it finds them where handles are not valid across mounts, changes only what was synced, and
 # goes on if a file cannot be written.
-# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay capabilities-outlive-killed-recovery bits-outlive-killed-recovery capabilities-of-other-content-go capabilities-past-the-mount times-stay files-of-others-are-recovered reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
+# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay capabilities-outlive-killed-recovery bits-outlive-killed-recovery capabilities-of-other-content-go lost-capabilities-are-told-if-another-file-fails capabilities-past-the-mount times-stay files-of-others-are-recovered reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -231,6 +231,25 @@ capabilities-of-other-content-go)
     expect_equal "capabilities of a file with other content" "$(getcap "$SRC/other")" ""
     grep -q "other.*capabilities" "$WORK/said" || fail "recovery does not say so: $(cat "$WORK/said")"
     [[ $(getcap "$SRC/same") = *cap_net_raw* ]] || fail "a file that was not changed has lost its capabilities"
+    ;;
+lost-capabilities-are-told-if-another-file-fails)
+    need_command setcap getcap
+    cp /bin/true "$SRC/program"
+    truncate -s 20000000 "$SRC/far"
+    mount_to_crash --log "$WORK/log"
+    synced "$MNT/program" 100 "of a program"
+    synced "$MNT/far" 18000000 "of far"
+    crash
+    setcap cap_net_raw+ep "$SRC/program"
+    # Writes past 15 MB fail: EFBIG.
+    status=0
+    (trap '' XFSZ; ulimit -f 15000; "$WEIR" recover "$SRC" --log "$WORK/log") >"$WORK/said" 2>&1 || status=$?
+    [ "$status" != 0 ] || fail "recovery reports success: $(cat "$WORK/said")"
+    grep -q far "$WORK/said" || fail "the file that could not be written is not named: $(cat "$WORK/said")"
+    grep -q "program has lost its capabilities" "$WORK/said" || fail "recovery does not say what a file has lost: $(cat "$WORK/said")"
+    "$WEIR" recover "$SRC" --log "$WORK/log"
+    expect_equal "what was synced" "$(at "$SRC/program" 100 12)" "of a program"
+    expect_equal "capabilities of a file with other content" "$(getcap "$SRC/program")" ""
     ;;
 capabilities-past-the-mount)
     # Root sets them in SOURCE of an ordinary user's mount, who cannot give them back.

@@ -53,6 +53,9 @@ const TOLD_MAX: usize = 20;
 /// Longest value of `security.capability` (VFS_CAP_REVISION_3), bytes, with some room.
 const CAPABILITY_BYTES_MAX: usize = 64;
 
+const CAPABILITIES: &str = "capabilities";
+const BITS: &str = "set-user-ID or set-group-ID bit";
+
 pub(crate) const CAPABILITY: &str = "security.capability";
 
 /// A file that cannot be recovered.
@@ -89,9 +92,6 @@ pub struct Recovered {
     waiting_bytes: usize,
     /// Files that an earlier replay of this log finished.
     done: BTreeSet<Vec<u8>>,
-    /// What people are to know of the files, in sentences, and how many more there are of them.
-    told: Vec<String>,
-    not_told: usize,
 }
 
 /// State of a file that was opened once.
@@ -102,6 +102,8 @@ struct Known {
     name: Option<String>,
     mode: Mode,
     has_capabilities: bool,
+    /// The privileges that this process' writes took and that were not given back, for messages.
+    lost: Option<&'static str>,
     /// Its times, until it is changed.
     times: Option<Timestamps>,
     /// The modification time that it is to have then, if that is known.
@@ -142,16 +144,25 @@ impl Recovered {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             done,
-            told: Vec::new(),
-            not_told: 0,
         })
     }
 
     /// What people are to know of what became of the files, in sentences.
-    pub(crate) fn told(&self) -> Vec<String> {
-        let more = (self.not_told > 0)
-            .then(|| format!("and {} more files have lost such privileges", self.not_told));
-        self.told.iter().cloned().chain(more).collect()
+    pub(crate) fn told(&mut self) -> Vec<String> {
+        let known = self.files.iter().enumerate();
+        let lost: Vec<_> = known.filter_map(|(nth, known)| Some((nth, known.lost?))).collect();
+        let mut told = Vec::new();
+        for &(nth, lost) in lost.iter().take(TOLD_MAX) {
+            let name = self.name_of_known(nth);
+            told.push(format!(
+                "{name} has lost its {lost}, as by any write: what was recovered was not in it before"
+            ));
+        }
+        if lost.len() > TOLD_MAX {
+            let more = lost.len() - TOLD_MAX;
+            told.push(format!("and {more} more files have lost such privileges"));
+        }
+        told
     }
 
     /// The name of a file for messages: its path in SOURCE, if known.
@@ -361,58 +372,59 @@ impl Recovered {
                 }
                 true => {}
             }
-            if let Err(error) = file.write_all_at(&data, offset) {
+            let written = file.write_all_at(&data, offset);
+            // A write that fails may have taken them, too.
+            self.note_lost(nth, &file);
+            if let Err(error) = written {
                 self.note_failed(nth, "write", &error);
             }
         }
     }
 
-    /// Restores the bits that writing removed from a file, and its times, and makes the file durable.
+    /// Notes what a change of the file took from it.
+    fn note_lost(&mut self, nth: usize, file: &File) {
+        let known = &mut self.files[nth];
+        if !known.loses_by_writes() {
+            return;
+        }
+        let has_bits = fstat(file).is_ok_and(|now| Mode::from_raw_mode(now.st_mode) == known.mode);
+        known.lost = match known.has_capabilities && capability_of(file.as_fd()).is_none() {
+            true => Some(CAPABILITIES),
+            false if has_bits => None,
+            false => Some(BITS),
+        };
+    }
+
+    /// Ends the recovery of a file. What it has lost is told also if that fails.
     fn finish(&mut self, nth: usize) -> Result<(), RecoveryError> {
         let file = self.file(nth)?;
-        let Known { mode, has_capabilities, times, mtime, .. } = &self.files[nth];
+        self.restore(nth, &file).map_err(|error| self.failed(nth, "sync", error))?;
+        self.check(nth)
+    }
+
+    /// Restores the bits that writing removed from a file, and its times, and makes the file durable.
+    fn restore(&mut self, nth: usize, file: &File) -> io::Result<()> {
+        let known = &mut self.files[nth];
+        if Mode::from_raw_mode(fstat(file)?.st_mode) != known.mode {
+            match fchmod(file, known.mode) {
+                Ok(()) => known.lost = known.lost.filter(|&lost| lost != BITS),
+                // Another user's file.
+                Err(Errno::PERM) => known.lost = known.lost.or(Some(BITS)),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
         let set = |last_modification| Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
             last_modification,
         };
-        let (mode, had_capabilities) = (*mode, *has_capabilities);
-        let times = times.clone().or_else(|| mtime.map(set));
-        let restore = || -> io::Result<bool> {
-            let mut has_lost_bits = false;
-            if Mode::from_raw_mode(fstat(&file)?.st_mode) != mode {
-                match fchmod(&file, mode) {
-                    Ok(()) => {}
-                    // Another user's file.
-                    Err(Errno::PERM) => has_lost_bits = true,
-                    Err(errno) => return Err(errno.into()),
-                }
+        if let Some(times) = known.times.clone().or_else(|| known.mtime.map(set)) {
+            match futimens(file, &times) {
+                // Another user's file may be written, and has the time of the recovery then.
+                Ok(()) | Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => {}
+                Err(errno) => return Err(errno.into()),
             }
-            if let Some(times) = &times {
-                match futimens(&file, times) {
-                    // Another user's file may be written, and has the time of the recovery then.
-                    Ok(()) | Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => {}
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            file.sync_all()?;
-            Ok(has_lost_bits)
-        };
-        let has_lost_bits = restore().map_err(|error| self.failed(nth, "sync", error))?;
-        self.check(nth)?;
-        let lost = match had_capabilities && capability_of(file.as_fd()).is_none() {
-            true => "capabilities",
-            false if has_lost_bits => "set-user-ID or set-group-ID bit",
-            false => return Ok(()),
-        };
-        if self.told.len() == TOLD_MAX {
-            self.not_told += 1;
-            return Ok(());
         }
-        let name = self.name_of_known(nth);
-        self.told.push(format!(
-            "{name} has lost its {lost}, as by any write: what was recovered was not in it before"
-        ));
-        Ok(())
+        file.sync_all()
     }
 }
 
@@ -432,6 +444,7 @@ impl Home for Recovered {
                 name: self.known_path(file.as_fd()).map(|path| path.display().to_string()),
                 mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
                 has_capabilities: capability_of(file.as_fd()).is_some(),
+                lost: None,
                 times: Some(times_of(&fstat(&file)?)),
                 mtime: None,
                 failed: None,
@@ -467,7 +480,9 @@ impl Home for Recovered {
             return Ok(());
         }
         self.files[*nth].times = None;
-        file.set_len(size).map_err(|error| self.failed(*nth, "truncate", error))
+        let set = file.set_len(size);
+        self.note_lost(*nth, &file);
+        set.map_err(|error| self.failed(*nth, "truncate", error))
     }
 
     fn sync(&mut self, nth: &usize) -> Result<(), RecoveryError> {
@@ -558,4 +573,53 @@ fn walk(source: &OwnedFd, mut each: impl FnMut(&OwnedFd, &Path, u64)) -> io::Res
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{XattrFlags, fsetxattr};
+
+    use super::*;
+    use crate::identity::Naming;
+
+    /// `cap_net_bind_service+ep`, VFS_CAP_REVISION_2.
+    const VALUE: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// Past the end of the largest file that there can be.
+    const TOO_FAR: u64 = 1 << 62;
+
+    /// A directory with a file that has capabilities, and is given something in a recovery; `None` where this process may not set
+    /// them.
+    fn recovered() -> Option<(tempfile::TempDir, Recovered, usize)> {
+        let directory = tempfile::tempdir().unwrap();
+        let source = File::open(directory.path()).unwrap();
+        let file = File::create_new(directory.path().join("program")).unwrap();
+        if let Err(error) = fsetxattr(&file, CAPABILITY, &VALUE, XattrFlags::empty()) {
+            println!("not checked: no capabilities can be set here ({error})");
+            return None;
+        }
+        let identity = Naming::of(source.as_fd()).unwrap().identity(file.as_fd()).unwrap();
+        let mut recovered = Recovered::new(source.as_fd(), BTreeSet::new()).unwrap();
+        let nth = recovered.open(&identity).unwrap().unwrap();
+        recovered.write(&nth, 0, b"new").unwrap();
+        Some((directory, recovered, nth))
+    }
+
+    #[test]
+    fn a_file_whose_later_write_fails_is_told_to_have_lost_its_capabilities() {
+        let Some((_directory, mut recovered, nth)) = recovered() else { return };
+        recovered.write(&nth, TOO_FAR, b"far").unwrap();
+        assert!(recovered.sync(&nth).is_err());
+        let told = recovered.told().join(" ");
+        assert!(told.contains("program has lost its capabilities"), "{told}");
+    }
+
+    #[test]
+    fn so_is_one_that_is_left_before_it_is_synced() {
+        let Some((_directory, mut recovered, nth)) = recovered() else { return };
+        recovered.write(&nth, TOO_FAR, b"far").unwrap();
+        assert!(recovered.truncate(&nth, 2).is_err());
+        let told = recovered.told().join(" ");
+        assert!(told.contains("program has lost its capabilities"), "{told}");
+    }
 }

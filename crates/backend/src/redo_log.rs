@@ -227,11 +227,16 @@ fn replay_to(
     drop(home);
     // Also if the replay failed, but before the log is marked as empty.
     let set_again = if dry { Ok(()) } else { set_flags_again(source) };
+    if replayed.is_err() || set_again.is_err() {
+        // These errors do not say it.
+        told.iter().for_each(|told| tracing::warn!("recovery: {told}"));
+    }
     let report = replayed
         .map_err(|why| OpenLogError::Replay { path: log.path().to_owned(), why: Box::new(why) })?;
     set_again.map_err(OpenLogError::Flags)?;
     let mut left = if dry { None } else { Lefts::of(&report) };
     if let Some(left) = &mut left {
+        left.told.clone_from(&told);
         // A full disk may have no room for the note either.
         left.unnoted = partial::note(source, &superblock, &report.done).err();
     }
@@ -273,13 +278,15 @@ pub struct Lefts {
     pub names: Vec<String>,
     /// Why it could not be noted which files are finished: the next recovery writes these once more.
     pub unnoted: Option<io::Error>,
+    /// What else people are to know of the files, in sentences.
+    pub told: Vec<String>,
 }
 
 impl Lefts {
     fn of(report: &Report) -> Option<Lefts> {
         let (files, names) = (report.left.clone(), report.names_left.clone());
         let is_some = !files.is_empty() || !names.is_empty();
-        is_some.then_some(Lefts { files, names, unnoted: None })
+        is_some.then_some(Lefts { files, names, unnoted: None, told: Vec::new() })
     }
 }
 
@@ -304,6 +311,9 @@ impl fmt::Display for Lefts {
                 "what is home now could not be noted ({error}), and is written once more by the next \
                  recovery: change no file in SOURCE before that"
             )?;
+        }
+        for told in &self.told {
+            writeln!(f, "also: {told}")?;
         }
         Ok(())
     }

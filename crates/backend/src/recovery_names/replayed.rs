@@ -206,7 +206,7 @@ impl Replayed {
     }
 
     /// How SOURCE differs from what was seen through the mount, since somebody else changed it, in sentences.
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub(crate) fn told(&mut self) -> Vec<String> {
         let mut told = self.names.told();
         told.extend(self.files.told());
         told
