@@ -102,6 +102,8 @@ struct Known {
     name: Option<String>,
     mode: Mode,
     has_capabilities: bool,
+    /// Whether a change of it has taken what changes take.
+    is_changed: bool,
     /// The privileges that this process' writes took and that were not given back, for messages.
     lost: Option<&'static str>,
     /// Its times, until it is changed.
@@ -113,10 +115,10 @@ struct Known {
 }
 
 impl Known {
-    /// Whether this process' writes take something from the file.
+    /// Whether this process' next write takes something from the file.
     fn loses_by_writes(&self) -> bool {
         let keeps_bits = geteuid().is_root() || !self.mode.intersects(Mode::SUID | Mode::SGID);
-        self.has_capabilities || !keeps_bits
+        !self.is_changed && (self.has_capabilities || !keeps_bits)
     }
 }
 
@@ -387,6 +389,7 @@ impl Recovered {
         if !known.loses_by_writes() {
             return;
         }
+        known.is_changed = true;
         let has_bits = fstat(file).is_ok_and(|now| Mode::from_raw_mode(now.st_mode) == known.mode);
         known.lost = match known.has_capabilities && capability_of(file.as_fd()).is_none() {
             true => Some(CAPABILITIES),
@@ -444,6 +447,7 @@ impl Home for Recovered {
                 name: self.known_path(file.as_fd()).map(|path| path.display().to_string()),
                 mode: Mode::from_raw_mode(fstat(&file)?.st_mode),
                 has_capabilities: capability_of(file.as_fd()).is_some(),
+                is_changed: false,
                 lost: None,
                 times: Some(times_of(&fstat(&file)?)),
                 mtime: None,
@@ -621,5 +625,16 @@ mod tests {
         assert!(recovered.truncate(&nth, 2).is_err());
         let told = recovered.told().join(" ");
         assert!(told.contains("program has lost its capabilities"), "{told}");
+    }
+
+    #[test]
+    fn a_file_loses_its_capabilities_once() {
+        let Some((_directory, mut recovered, nth)) = recovered() else { return };
+        assert!(recovered.files[nth].loses_by_writes());
+        recovered.write_down_to(0);
+        assert!(!recovered.files[nth].loses_by_writes());
+        recovered.write(&nth, 3, b", newer").unwrap();
+        recovered.sync(&nth).unwrap();
+        assert_eq!(recovered.told().len(), 1);
     }
 }
