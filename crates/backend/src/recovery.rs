@@ -12,7 +12,7 @@
 //! bytes are written that its device lacks ([`on_device`]), so that a recovery that is killed has taken nothing from a file that is
 //! as it was. What programs write by a mount after they were set takes them, and a mount sets them when what was written
 //! before is out of the log. So what recovery changes in a file with capabilities was not there when they were set: it goes without them.
-//! The bits are given back.
+//! So does a file of which it cannot be known what its device has. The bits are given back.
 //!
 //! Invariants:
 //! - no file outside SOURCE is written;
@@ -157,7 +157,7 @@ impl Recovered {
         for &(nth, lost) in lost.iter().take(TOLD_MAX) {
             let name = self.name_of_known(nth);
             told.push(format!(
-                "{name} has lost its {lost}, as by any write: what was recovered was not in it before"
+                "{name} has lost its {lost}, as by any write: recovery wrote to it what had been synced"
             ));
         }
         if lost.len() > TOLD_MAX {

@@ -383,8 +383,8 @@ impl FileSystem {
         self.when_frozen(inode, FreezeScope::unchanging(Some((0, u64::MAX))), then);
     }
 
-    /// As [`FileSystem::when_flushed`], and no recovery writes what the log has of the file after that: it is durable at home, and that
-    /// it need not be replayed is durable, too.
+    /// As [`FileSystem::when_flushed`], and no recovery writes what the log has of the file after that: what has records in the log is
+    /// durable at home, and that these are void is durable, too. Data without records is home, and need not be durable.
     pub(crate) fn when_out_of_log(
         &self,
         inode: &Inode,
