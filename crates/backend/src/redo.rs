@@ -17,12 +17,14 @@ use weir_log::{Home, Lsn, NameRecord, ReadLog, ReplayError, Superblock, replay_b
 
 use crate::home_file::HomeFile;
 use crate::home_names::is_fuse;
+use crate::identity;
 
 /// Bytes of pending writes while their pages are read, overhead counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// Writes the records of a file in the log, given by its number and its identity, from the checkpoint of `from` on, up to `until`, which
-/// is durable. The log may be written meanwhile: what stands after `until` is not looked at.
+/// is durable. The identity is empty where files are found by their numbers. The log may be written meanwhile: what stands after
+/// `until` is not looked at.
 ///
 /// # Errors
 /// The log's when reading it, or home's.
@@ -33,6 +35,9 @@ pub(crate) fn redo(
     (node, identity): (u64, &[u8]),
     home: &HomeFile,
 ) -> Result<(), ReplayError<io::Error>> {
+    // Replay takes a node without an identity for one that is gone.
+    let numbered = identity::of_node(node);
+    let identity = if identity.is_empty() { &numbered } else { identity };
     let (former, waiting) = (Vec::new(), VecDeque::new());
     let mut redo = Redo { node, identity, former, home, waiting, waiting_bytes: 0 };
     let report = replay_before(log, from, until, Some(&mut redo))?;
@@ -162,7 +167,7 @@ mod tests {
     /// `cap_net_bind_service+ep`, VFS_CAP_REVISION_2.
     const CAPABILITY_VALUE: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    /// A log with one durable record of a file, the file at home, and where the log ends.
+    /// A log with records of the node 1, the file at home, and where the log ends.
     struct Fixture {
         _directory: tempfile::TempDir,
         log: LogFile,
@@ -175,16 +180,26 @@ mod tests {
     impl Fixture {
         /// The file had this identity when its record was logged.
         fn new(identity: &[u8]) -> Fixture {
+            let node = |identity| {
+                Record::Name(NameRecord::Node { node: 1, file_type: FileType::File, identity })
+            };
+            Fixture::with(&[
+                Record::File { file: 1, identity },
+                Record::Write { file: 1, offset: 2, data: b"LOGGED" },
+                node(identity),
+                node(b"this file"),
+            ])
+        }
+
+        /// The log has these records.
+        fn with(records: &[Record<'_>]) -> Fixture {
             let directory = tempfile::tempdir().unwrap();
             let place = LogPlace::at(&directory.path().join("log")).unwrap();
             let (log, superblock) = LogFile::create(&place, LOG_BYTES_MIN, [9; 16]).unwrap();
             let superblock = Superblock { clean: false, ..superblock };
             let mut writer = Writer::new(superblock);
-            writer.append(&Record::File { file: 1, identity }).unwrap();
-            writer.append(&Record::Write { file: 1, offset: 2, data: b"LOGGED" }).unwrap();
-            for identity in [identity, b"this file"] {
-                let name = NameRecord::Node { node: 1, file_type: FileType::File, identity };
-                writer.append(&Record::Name(name)).unwrap();
+            for record in records {
+                writer.append(record).unwrap();
             }
             log.write(&writer.commit().unwrap()).unwrap();
             writer.committed();
@@ -199,7 +214,11 @@ mod tests {
         }
 
         fn redo(&self, until: Lsn) -> Result<(), ReplayError<io::Error>> {
-            redo(&mut &self.log, self.superblock, until, (1, b"this file"), &self.home)
+            self.redo_as(b"this file", until)
+        }
+
+        fn redo_as(&self, identity: &[u8], until: Lsn) -> Result<(), ReplayError<io::Error>> {
+            redo(&mut &self.log, self.superblock, until, (1, identity), &self.home)
         }
     }
 
@@ -219,6 +238,33 @@ mod tests {
     fn what_was_logged_for_a_former_inode_of_the_file_is_written() {
         let fixture = Fixture::new(b"it could not be bound");
         fixture.redo(fixture.until).unwrap();
+        assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
+    }
+
+    #[test]
+    fn a_file_that_is_found_by_its_number_is_written() {
+        let fixture = Fixture::with(&[
+            Record::File { file: 1, identity: b"" },
+            Record::Write { file: 1, offset: 2, data: b"LOGGED" },
+            Record::Truncate { file: 1, size: 9 },
+        ]);
+        fixture.redo_as(b"", fixture.until).unwrap();
+        assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED8");
+    }
+
+    #[test]
+    fn records_of_other_files_that_are_found_by_their_numbers_do_not_concern_it() {
+        let fixture = Fixture::with(&[
+            Record::File { file: 1, identity: b"" },
+            Record::Write { file: 1, offset: 0, data: b"void" },
+            Record::Revoke { file: 1, before: Lsn(u64::MAX) },
+            Record::Write { file: 1, offset: 2, data: b"LOGGED" },
+            Record::File { file: 2, identity: b"" },
+            Record::Write { file: 2, offset: 0, data: b"another" },
+            Record::Truncate { file: 2, size: 1 },
+            Record::Revoke { file: 2, before: Lsn(u64::MAX) },
+        ]);
+        fixture.redo_as(b"", fixture.until).unwrap();
         assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
     }
 

@@ -1,5 +1,5 @@
 //! Files that home has just made, as inodes that the log names. What is logged of them before they are bound is recovered, also when the
-//! log is not kept for their names any more.
+//! log is not kept for their names any more. Where files are found by their numbers, what has left memory is written home again, too.
 
 use std::os::fd::OwnedFd;
 
@@ -10,6 +10,7 @@ use weir_log::{
 };
 
 use super::*;
+use crate::core::Thread;
 
 const SOURCE: [u8; 16] = [7; 16];
 const FILE: FileId = FileId(1);
@@ -26,6 +27,13 @@ struct Named {
 
 impl Named {
     fn new() -> Named {
+        // Nothing goes home by itself.
+        let config = Config { dirty_expire: Duration::from_secs(3600), ..small_config() };
+        Named::with(config, true)
+    }
+
+    /// Recovery finds files by their handles, or by their numbers.
+    fn with(config: Config, by_handle: bool) -> Named {
         // Handles last there.
         let parent = Path::new("/dev/shm");
         let directory = || tempfile::Builder::new().prefix("weir-shard-").tempdir_in(parent);
@@ -34,10 +42,8 @@ impl Named {
         let at = LogPlace::at(&log.path().join("log")).unwrap();
         let (file, _) = LogFile::create(&at, LOG_BYTES_MIN, SOURCE).unwrap();
         let redo_log = RedoLog::open(file, SOURCE, source.as_fd(), NODE_FIRST).unwrap();
-        // Nothing goes home by itself.
-        let config = Config { dirty_expire: Duration::from_secs(3600), ..small_config() };
         let shard = Shard::start_with(config, source.as_fd(), Some(redo_log), false).unwrap();
-        assert!(shard.log_all_names(true));
+        assert!(shard.log_all_names(by_handle));
         let node = shard.new_node().unwrap();
         let home = Arc::new(HomeFile::unbound());
         home.set_log_node(node);
@@ -151,4 +157,38 @@ fn what_is_logged_for_an_inode_that_could_not_be_bound_is_recovered() {
         named.bind_and_settle(path, data, record);
         assert_eq!(named.recovered(), b"synced", "it was open before: {is_open}");
     }
+}
+
+#[test]
+fn what_left_memory_is_written_again_where_files_are_found_by_their_numbers() {
+    let config = Config { dirty_expire: Duration::ZERO, ..small_config() };
+    let named = Named::with(config, false);
+    let (shard, file) = (&named.bench.shard, named.bench.path("file"));
+    let (path, data) = named.bench.make("file");
+    shard.bind(FILE, &named.home, path, data).unwrap();
+    named.attach();
+    // The first sync of a file that home had is one of home.
+    named.write_and_sync(0, b"before");
+    // It is in the log before it can go home.
+    named.bench.write_durably(FILE, 0, b"synced", Durability::All).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let wait_for = |content: &[u8], what: &str| {
+        while fs::read(&file).unwrap() != content {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait_for(b"synced", "it did not go home");
+    // Its page is evicted.
+    let large = vec![1; 32 << 20];
+    named.bench.attach(FileId(2), "large", &large);
+    for at in (0..large.len()).step_by(1 << 16) {
+        named.bench.read(FileId(2), at as u64, 1 << 16).unwrap();
+    }
+    fs::write(&file, [0; 6]).unwrap();
+    shard.core.event(Thread::Completion, |state, now| {
+        state.engine.home_sync_failed(ErrorKind::Io, None, now);
+    });
+    wait_for(b"synced", "home has not what it lost");
+    assert_eq!(shard.stats().log_redos, 1);
 }
