@@ -50,7 +50,7 @@ pub(crate) fn redo(
 struct Redo<'a> {
     node: u64,
     identity: &'a [u8],
-    /// Identities of inodes that home had made for the file before this one.
+    /// Identities of inodes that home had made for the file before this one, each once.
     former: Vec<Box<[u8]>>,
     home: &'a HomeFile,
     /// Pending writes in order: offsets and bytes.
@@ -64,6 +64,10 @@ struct Opened {
 }
 
 impl Redo<'_> {
+    fn is_former(&self, identity: &[u8]) -> bool {
+        self.former.iter().any(|former| **former == *identity)
+    }
+
     /// Performs pending writes until at most `bytes` of them are left.
     fn write_down_to(&mut self, opened: &Opened, bytes: usize) -> io::Result<()> {
         while self.waiting_bytes > bytes {
@@ -94,6 +98,7 @@ impl Home for Redo<'_> {
         if let NameRecord::Node { node, identity, .. } = *record
             && node == self.node
             && identity != self.identity
+            && !self.is_former(identity)
         {
             self.former.push(identity.into());
         }
@@ -105,8 +110,7 @@ impl Home for Redo<'_> {
     }
 
     fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
-        let is_former = self.former.iter().any(|former| **former == *identity);
-        is_former.then(|| self.identity.to_vec())
+        self.is_former(identity).then(|| self.identity.to_vec())
     }
 
     fn open(&mut self, identity: &[u8]) -> io::Result<Option<Opened>> {
