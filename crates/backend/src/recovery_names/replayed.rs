@@ -161,9 +161,10 @@ impl ReplayedNames {
 
     /// The identity that an inode has now that home had lost; empty if home does not have it, and another inode has its
     /// identity now.
-    fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
         let recovered = self.recovered.as_ref()?;
-        match recovered.identity_of(*self.nodes.get(identity)?) {
+        let node = self.nodes.get(identity);
+        match node.and_then(|node| recovered.identity_of(*node)) {
             Some(now) => (now != identity).then(|| now.to_vec()),
             None => recovered.is_of_another(identity).then(Vec::new),
         }

@@ -4,8 +4,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
+use super::continued::superblock;
 use super::logs::Log;
 use super::*;
+use crate::recovery_names::replayed::ReplayedNames;
 
 fn special(file_type: u32) -> Kind {
     Kind::Special { file_type, device: 0 }
@@ -313,6 +315,26 @@ fn what_home_lost_is_not_what_got_its_identity() {
     assert_eq!(recovered.identity_of(NodeId(10)), Some(&source.handle("old")[..]));
     assert_eq!(recovered.identity_of(NodeId(11)), Some(&identity[..]));
     assert_eq!(source.handle("new"), identity);
+}
+
+#[test]
+fn what_got_the_identity_of_a_file_whose_node_the_log_does_not_name_is_another_file() {
+    let Some(source) = Source::new() else { return };
+    // The log has data of a file, and is not kept for its name any more. Home lost the file. An earlier recovery made the file 11, which
+    // home gave the same identity, and was cut.
+    fs::write(source.path("new"), "").unwrap();
+    let identity = source.handle("new");
+    let (mut note, _) = Note::read(source.fd.as_fd(), LOG).unwrap();
+    note.add(&[Noted::Inode(NodeId(11), identity.clone())]).unwrap();
+    let mut names = ReplayedNames::new(&superblock(LOG, 1), source.fd.as_fd()).unwrap();
+    let (node, at, kind) = (NodeId(11), at(1, "new"), Kind::File);
+    let make = Change::Make { node, at, kind, attributes: attributes(0o600) };
+    names.add_logged(Lsn(0x10), &make.record(1 << 20).unwrap()).unwrap();
+    names.recover(source.fd.as_fd(), Lsn(0x20)).unwrap();
+    assert_eq!(names.made_again_as(&identity), Some(vec![]));
+    fs::write(source.path("known"), "").unwrap();
+    assert_eq!(names.made_again_as(&source.handle("known")), None);
+    assert_eq!(names.made_again_as(b""), None);
 }
 
 #[test]

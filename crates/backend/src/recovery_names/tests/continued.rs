@@ -9,7 +9,7 @@ use crate::recovery_names::replayed::ReplayedNames;
 /// Where the log had failed.
 const FROM: Lsn = Lsn(0x30);
 
-fn superblock(log: Identity, generation: u64) -> Superblock {
+pub(super) fn superblock(log: Identity, generation: u64) -> Superblock {
     Superblock {
         log,
         mount: [2; 16],
