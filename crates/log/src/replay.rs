@@ -53,7 +53,8 @@ pub trait Home {
         None
     }
 
-    /// The identity that a file has now, if it is another one: home had lost the file, and recovery of names made it again.
+    /// The identity that a file has now, if it is another one: home had lost the file, and recovery of names made it again; or
+    /// home made it once more, because nothing could go into the inode that the log had named.
     /// Empty if it is gone and recovery of names made another file, which got its identity. Asked after [`Home::names_end`].
     fn made_again_as(&self, _identity: &[u8]) -> Option<Vec<u8>> {
         None

@@ -12,7 +12,8 @@
 //!   `Detached` is taken out;
 //! - a panic under the lock ends the process: the data in memory may be inconsistent.
 //!
-//! Lock order: the shard's lock is taken before that of the back end's list of losses, and nothing else is called under it but the engine.
+//! Lock order: the shard's lock is taken before that of the back end's list of losses. Besides, nothing is called under it but the
+//! engine and what a [`HomeFile`] knows of itself: whether it is bound, and its node and inode in the log. The inode's lock is the last one.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
