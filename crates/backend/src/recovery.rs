@@ -412,7 +412,7 @@ impl Recovered {
             match fchmod(file, known.mode) {
                 Ok(()) => known.lost = known.lost.filter(|&lost| lost != BITS),
                 // Another user's file.
-                Err(Errno::PERM) => known.lost = known.lost.or(Some(BITS)),
+                Err(Errno::PERM | Errno::ACCESS) => known.lost = known.lost.or(Some(BITS)),
                 Err(errno) => return Err(errno.into()),
             }
         }

@@ -148,7 +148,7 @@ impl Home for Redo<'_> {
         if Mode::from_raw_mode(fstat(&opened.file)?.st_mode) != opened.mode {
             match fchmod(&opened.file, opened.mode) {
                 // As after any write to home.
-                Ok(()) | Err(Errno::PERM) => {}
+                Ok(()) | Err(Errno::PERM | Errno::ACCESS) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }

@@ -17,6 +17,9 @@ use crate::session::posts;
 use crate::sys::{self, Errno};
 use crate::{credentials, home, position, report, table};
 
+/// A new file that may be posted to grows at least by so much, bytes.
+const ROOM: u64 = 64 << 10;
+
 /// Puts a description into the lane, or marks it as refused.
 #[cold]
 pub(crate) fn attach(fd: c_int, description: &Description) {
@@ -164,12 +167,15 @@ fn attach_to(fd: c_int, index: usize, description: &Description) -> sys::Result<
             }
         }
         // A revoked description that rejoins must be known by its number.
-        None if description.is_revoked() => leave(fd, description, description::PASSED),
+        None if description.is_revoked() => {
+            leave(fd, description, description::PASSED);
+        }
         None => {
             description.attach(index, file, flags);
             if description.was_empty() {
                 let device = device::at(description.device());
-                device.set_reserves(client.view.grant(file.slot) == 0);
+                let (grant, size) = (client.view.grant(file.slot), client.view.size(file.slot));
+                device.set_reserves(grant < size.saturating_add(ROOM));
             }
         }
     }

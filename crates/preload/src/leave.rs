@@ -38,9 +38,12 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
 pub(crate) fn pass(fd: c_int, description: &Description) {
     if let Some((client, file)) = description.attached() {
         position::set_if_noted(fd, client, file);
-        leave(fd, description, description::PASSED);
-        // The other program knows nothing of O_DIRECT: the kernel sends a long append past its page cache as several requests at once.
-        use_cache(fd, description);
+        let has_left = leave(fd, description, description::PASSED);
+        // The other program knows nothing of O_DIRECT: the kernel sends a long append past its page cache as several requests at once. In
+        // a child of vfork(2) the descriptor may be another one than the table says.
+        if has_left && home::is_ours() {
+            use_cache(fd, description);
+        }
     }
 }
 
@@ -68,7 +71,8 @@ pub(crate) fn revoke(fd: c_int, description: &Description) {
 
 /// Makes the kernel use its page cache again, if this library set O_DIRECT.
 pub(crate) fn use_cache(fd: c_int, description: &Description) {
-    if description.flags() & description::SHOWS_DIRECT == 0
+    let of_both = description::BYPASSES | description::SHOWS_DIRECT;
+    if description.flags() & of_both == description::BYPASSES
         && let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0)
     {
         description.clear(description::BYPASSES);
@@ -134,18 +138,19 @@ fn before(all: bool) {
     }
 }
 
-/// A description is the kernel's for good from now on, for `reason` (a flag).
-pub(crate) fn leave(fd: c_int, description: &Description, reason: u32) {
+/// A description is the kernel's for good from now on, for `reason` (a flag). Returns whether the daemon knows that.
+pub(crate) fn leave(fd: c_int, description: &Description, reason: u32) -> bool {
     // Before the daemon is told: calls that begin now post nothing, and the daemon revokes the right of calls that began
     // before.
     description.set(reason);
-    tell(fd, Leave::FOR_GOOD);
+    tell(fd, Leave::FOR_GOOD)
 }
 
-fn tell(fd: c_int, leave: Leave) {
-    let _ = sys::ioctl(fd, LEAVE, &mut leave.encode());
+fn tell(fd: c_int, leave: Leave) -> bool {
+    let is_told = sys::ioctl(fd, LEAVE, &mut leave.encode()).is_ok();
     // Posted writes may have moved the file's end without the kernel; mappings end at the size that the kernel knows.
     let _ = sys::served_size(fd);
+    is_told
 }
 
 /// Makes the kernel ask for the file's size, before a call that depends on it: posted writes may have moved the end.
@@ -166,7 +171,9 @@ pub(crate) fn transfer(fd: c_int) {
         }
         // The kernel splices by its page cache even where the daemon told it to bypass it (fuse_splice_read), and the
         // client's other descriptions may post over the cached pages. They may not beside one that is the kernel's.
-        None if !description.is_kernels() => leave(fd, description, description::SPLICED),
+        None if !description.is_kernels() => {
+            leave(fd, description, description::SPLICED);
+        }
         None => {}
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
 
 use weir_engine::FileId;
 use weir_lane::owner::{self, Owner};
@@ -93,6 +93,15 @@ impl Client {
 
     pub(crate) fn inbox(&self) -> MutexGuard<'_, Drain> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, unless another thread has it.
+    pub(crate) fn try_inbox(&self) -> Option<MutexGuard<'_, Drain>> {
+        match self.inbox.try_lock() {
+            Ok(inbox) => Some(inbox),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Gives an open description a number in this client's entries; `None` if it has too many.

@@ -157,17 +157,34 @@ impl FileSystem {
         if drain.closed {
             return true;
         }
-        let drained = self.drain_locked(client, &mut drain);
+        let drained = self.drain_locked(client, &mut drain, true);
         drained.unwrap_or_else(|damage| {
             cut_off(client, &mut drain, damage);
             true
         })
     }
 
+    /// Applies what was posted to a file that is about to be at home, as far as that needs no wait, on a thread that brings names there: whoever
+    /// has the client's inbox, or takes a file's privileges, may wait for such a thread.
+    pub(crate) fn settle_before_home(self: &Arc<Self>, inode: &Inode) {
+        let Some(client) = self.poster(inode) else { return };
+        let Some(mut drain) = client.try_inbox() else { return };
+        if drain.stuck.is_some() || drain.closed {
+            return;
+        }
+        // Posts that have begun fail, and are made by the kernel.
+        drain.inbox.revoke();
+        if let Err(damage) = self.drain_locked(&client, &mut drain, false) {
+            cut_off(&client, &mut drain, damage);
+        }
+    }
+
+    /// False if something is not applied: a write is stuck, or it takes privileges and `takes_privileges` is false.
     fn drain_locked(
         self: &Arc<Self>,
         client: &Arc<Client>,
         drain: &mut Drain,
+        takes_privileges: bool,
     ) -> Result<bool, Damage> {
         let cut = drain.inbox.begin()?;
         let mut cursor = Cursor::default();
@@ -182,6 +199,7 @@ impl FileSystem {
                 End::Stuck => break Ok(false),
                 End::Damaged(damage) => break Err(damage),
                 End::More => {}
+                End::Privileges(_) if !takes_privileges => break Ok(false),
                 // Not under the shard's lock: these are system calls.
                 End::Privileges(at) => {
                     let target = &mut cursor.targets[at];

@@ -125,12 +125,13 @@ impl FileSystem {
             return then();
         }
         let process = (leave != Leave::FOR_GOOD).then_some(leave.process);
-        let revoked = {
+        {
             let mut kind = open.lane.kind();
             let mut state = open.inode.lane.state();
-            state.opens.revoke(&mut kind, open.writes, process)
-        };
-        if revoked { self.reconsider(&open.inode, then) } else { then() }
+            state.opens.revoke(&mut kind, open.writes, process);
+        }
+        // Also if it had left before: that may be under way.
+        self.reconsider(&open.inode, then);
     }
 
     /// A client has ended: a description that it had, and that other programs may still have, is the kernel's.

@@ -656,9 +656,9 @@ impl FileSystem {
         data: Option<OwnedFd>,
     ) -> Result<(), Errno> {
         self.inodes.bind(inode.node(), looked);
-        if inode.lane.slot().is_some() {
+        if data.is_some() {
             self.shard.binding(inode.node().file());
-            self.try_settle(inode);
+            self.settle_before_home(inode);
         }
         match (inode.file(), data) {
             (Some(home), Some(data)) => self.shard.bind(inode.node().file(), home, path, data)?,
