@@ -379,6 +379,11 @@ impl Region {
         mark.load(Ordering::Relaxed) != 0 && mark.swap(0, Ordering::Relaxed) != 0
     }
 
+    /// Daemon: a post that began before this call fails to publish after it ([`crate::server::Inbox::revoke`]).
+    pub fn revoke(&self) {
+        (0..RINGS).for_each(|ring| self.ring(ring).ends.revoke());
+    }
+
     /// Daemon: posts that begin after this call fail. [`crate::server::Inbox::revoke`] must follow, for posts that
     /// began before; then one more scan takes out the rest.
     pub fn close(&self) {

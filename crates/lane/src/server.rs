@@ -280,9 +280,7 @@ impl Inbox {
     /// A post that began before this call fails to publish after it, even if it had found that it may post. What was
     /// published before is in the next scan.
     pub fn revoke(&self) {
-        for ring in 0..RINGS {
-            self.region.ring(ring).ends.revoke();
-        }
+        self.region.revoke();
     }
 
     /// Says that the daemon looks for posted writes at its interval, so that no client need wake it.

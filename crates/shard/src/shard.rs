@@ -279,7 +279,7 @@ impl Shard {
     /// An unbound file is about to be bound: programs may not post to it until it is. What they have posted is to be applied before
     /// [`Shard::bind`], while it needs no space at home.
     pub fn binding(&self, file: FileId) {
-        self.core.lock().engine.binding(file);
+        self.core.lock().engine.binding(file, true);
     }
 
     /// Binds an unbound file to the one that was just made at home ([`HomeFile::bind`]), tells the engine how recovery
@@ -302,7 +302,10 @@ impl Shard {
         {
             // An attach meanwhile would miss the identity.
             let _attaching = self.lock_attaching(file);
-            home.bind(path, data)?;
+            if let Err(error) = home.bind(path, data) {
+                self.core.lock().engine.binding(file, false);
+                return Err(error);
+            }
             let identifies = self.identifies(file);
             let is_identified = identifies.allowed && !self.finds_by_number();
             let identity = is_identified.then(|| self.identity_of(home));

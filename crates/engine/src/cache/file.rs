@@ -200,9 +200,9 @@ impl File {
         self.tell_grant();
     }
 
-    /// An unbound file is about to be at home.
-    pub(crate) fn set_binding(&mut self) {
-        self.binding = self.unbound;
+    /// An unbound file is about to be at home, or that has failed.
+    pub(crate) fn set_binding(&mut self, begins: bool) {
+        self.binding = begins && self.unbound;
         self.tell_grant();
     }
 

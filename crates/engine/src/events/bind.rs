@@ -18,11 +18,11 @@ impl Engine {
         file.set_unbound();
     }
 
-    /// An unbound file is about to be at home: programs may not post to it any more. What they posted before is to be written before
-    /// [`Engine::bound`], since nothing was reserved for it.
-    pub fn binding(&mut self, file: FileId) {
+    /// An unbound file is about to be at home: programs may not post to it until it is, or `begins` is false since that has failed. What they
+    /// posted before is to be written before [`Engine::bound`], since nothing was reserved for it.
+    pub fn binding(&mut self, file: FileId, begins: bool) {
         if let Some(file) = self.cache.files.find(file) {
-            self.cache.files[file].set_binding();
+            self.cache.files[file].set_binding(begins);
         }
     }
 

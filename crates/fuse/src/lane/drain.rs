@@ -8,7 +8,8 @@
 //! Invariant: while a write is stuck, nothing of its client is taken out; the engine's answer to it resumes the drain.
 
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use weir_engine::{Error, ErrorKind, FileId, PAGE_BYTES};
 use weir_lane::server::{Cut, Damage, Posted};
@@ -26,6 +27,9 @@ const BATCH: usize = 64;
 const BATCH_BYTES: usize = 64 << 10;
 /// Longest wait of a request that must block its thread. Posts that are stuck for longer are not in its answer.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for a client's inbox that another thread has, by a thread for which that may be waiting; and how often it looks.
+const INBOX_WAIT_MAX: Duration = Duration::from_millis(100);
+const INBOX_WAIT: Duration = Duration::from_micros(20);
 
 /// Why a batch ended.
 enum End {
@@ -164,16 +168,21 @@ impl FileSystem {
         })
     }
 
-    /// Applies what was posted to a file that is about to be at home, as far as that needs no wait, on a thread that brings names there: whoever
-    /// has the client's inbox, or takes a file's privileges, may wait for such a thread.
+    /// Applies what was posted to a file that is about to be at home, as far as that needs no long wait, on a thread that brings names there:
+    /// a thread that has the client's inbox, and takes a file's privileges, may wait for such a thread.
     pub(crate) fn settle_before_home(self: &Arc<Self>, inode: &Inode) {
         let Some(client) = self.poster(inode) else { return };
-        let Some(mut drain) = client.try_inbox() else { return };
-        if drain.stuck.is_some() || drain.closed {
-            return;
-        }
         // Posts that have begun fail, and are made by the kernel.
-        drain.inbox.revoke();
+        client.region.revoke();
+        let end = Instant::now() + INBOX_WAIT_MAX;
+        let mut inbox = client.try_inbox();
+        while inbox.is_none() && Instant::now() < end {
+            thread::sleep(INBOX_WAIT);
+            inbox = client.try_inbox();
+        }
+        let Some(mut drain) = inbox.filter(|drain| drain.stuck.is_none() && !drain.closed) else {
+            return;
+        };
         if let Err(damage) = self.drain_locked(&client, &mut drain, false) {
             cut_off(&client, &mut drain, damage);
         }

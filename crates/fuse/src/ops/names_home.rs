@@ -647,7 +647,8 @@ impl FileSystem {
         Ok((looked, path, file))
     }
 
-    /// Home has the node of an inode now. What was posted to it until now is taken before: on a full disk there is no space for it after.
+    /// Home has the node of an inode now. What was posted to it until now is taken before, as far as that needs no wait: on a full disk there
+    /// is no space for it after.
     fn bind_made(
         self: &Arc<Self>,
         inode: &Arc<Inode>,

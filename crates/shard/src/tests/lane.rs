@@ -140,6 +140,15 @@ fn a_file_may_be_posted_to_anywhere_until_it_is_at_home() {
     post(&bench, None, &[1; 3 * PAGE]);
     bench.shard.binding(FILE);
     assert_eq!(view.grant(SLOT), 0);
+    // Home refuses the file's size.
+    home.set_size(10).unwrap();
+    let (path, data) = bench.make("another");
+    drop(data);
+    let read_only = rustix::fs::open(bench.path("another"), OFlags::RDONLY, Mode::empty());
+    assert!(bench.shard.bind(FILE, &home, path, read_only.unwrap()).is_err());
+    home.set_size(0).unwrap();
+    assert!(view.grant(SLOT) > 1 << 50);
+    bench.shard.binding(FILE);
     // Posted before that.
     post(&bench, Some(1 << 30), &[2; 10]);
     bench.bind(FILE, &home, "file");
