@@ -62,7 +62,7 @@ fn found(rule: Undo) -> Option<u8> {
     let order = if matches!(rule, Undo::Ahead | Undo::Moment) { Order::All } else { Order::Sync };
     let plan = Plan { order, undone: vec![rule], ..Plan::new() };
     let seeds = match rule {
-        Undo::NameAtOnce => 190..191,
+        Undo::NameAtOnce => 241..242,
         Undo::Ahead => 0..40,
         _ => 0..12,
     };
