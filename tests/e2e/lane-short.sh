@@ -44,7 +44,7 @@ expect_equal "the log" "$(stat -c %s "$MNT/log")" 1006
 # New files of a program that is in the lane: its journals are written there from the first byte on; files that are
 # written once soon are not put there any more.
 cat >"$WORK/new.py" <<'END'
-"""Makes 300 files, each written so many times, and removed if it is a journal."""
+"""Makes 300 files. A journal is written ten times and removed; any other file is written once and kept."""
 import os, sys
 at, what = sys.argv[1:]
 log = os.open(f"{at}/{what}", os.O_RDWR | os.O_CREAT, 0o644)

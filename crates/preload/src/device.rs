@@ -158,7 +158,7 @@ impl Device {
         }
     }
 
-    /// Whether a new file could be posted to when it was attached.
+    /// Notes whether new files may not be posted to at first, as one showed when it was attached.
     pub(crate) fn set_reserves(&self, reserves: bool) {
         self.reserves.store(reserves, Ordering::Relaxed);
     }

@@ -164,7 +164,7 @@ impl File {
         }
     }
 
-    /// The first part of `[from, to)` for which space would have to be reserved. None is while the file is not at home.
+    /// The first part of `[from, to)` for which space would have to be reserved. While the file is not at home, none has to be.
     pub(crate) fn first_unreserved(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         if self.is_reservable() { self.first_free(from, to) } else { None }
     }

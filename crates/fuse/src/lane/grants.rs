@@ -26,7 +26,7 @@ use crate::lane::opens::{ClientId, Refusal};
 use crate::open_file::OpenFile;
 use crate::reclaimer::Pages;
 
-/// Who has the kernel drop a file's attributes.
+/// The thread that tells the kernel to drop a file's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Teller {
     /// The reclaimer's thread, later.
@@ -184,7 +184,7 @@ impl FileSystem {
         self.reconsider_by(inode, Teller::Reclaimer, then);
     }
 
-    /// As [`FileSystem::reconsider`]. `teller` is who has the kernel drop attributes.
+    /// As [`FileSystem::reconsider`]. `teller` is the thread that tells the kernel to drop attributes, if a step needs that.
     pub(crate) fn reconsider_by(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
