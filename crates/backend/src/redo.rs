@@ -1,9 +1,9 @@
 //! Redo: writes a file's records in the log to the file, while it is mounted.
 //!
 //! As in recovery, writes are delayed a little, in order, while the kernel reads the pages that they change
-//! in part. Writing removes set-ID bits, which are restored at once, and changes times, which are restored when the file is
-//! clean. It removes capabilities, too: they are set when what was written before is out of the log, so they are not those of
-//! what is written here.
+//! in part. Writing changes times, which are restored when the file is clean. It may remove set-ID bits and capabilities, as any
+//! write to home does: where it does, they are set when what was written before is out of the log, so they are not those of what
+//! is written here. Attributes are never given back: a program may change them meanwhile, and what it set must stay.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, Mode, fchmod, fstat};
+use rustix::fs::Advice;
 use rustix::io::Errno;
 use weir_log::{Home, Lsn, NameRecord, ReadLog, ReplayError, Superblock, replay_before};
 
@@ -38,8 +38,7 @@ pub(crate) fn redo(
     // Replay takes a node without an identity for one that is gone.
     let numbered = identity::of_node(node);
     let identity = if identity.is_empty() { &numbered } else { identity };
-    let (former, waiting) = (Vec::new(), VecDeque::new());
-    let mut redo = Redo { node, identity, former, home, waiting, waiting_bytes: 0 };
+    let mut redo = Redo::of(node, identity, home);
     let report = replay_before(log, from, until, Some(&mut redo))?;
     match report.end < until {
         true => Err(ReplayError::Differs { first: until, second: report.end }),
@@ -58,24 +57,24 @@ struct Redo<'a> {
     waiting_bytes: usize,
 }
 
-struct Opened {
-    file: Arc<OwnedFd>,
-    mode: Mode,
-}
+impl<'a> Redo<'a> {
+    fn of(node: u64, identity: &'a [u8], home: &'a HomeFile) -> Redo<'a> {
+        let (former, waiting) = (Vec::new(), VecDeque::new());
+        Redo { node, identity, former, home, waiting, waiting_bytes: 0 }
+    }
 
-impl Redo<'_> {
     fn is_former(&self, identity: &[u8]) -> bool {
         self.former.iter().any(|former| **former == *identity)
     }
 
     /// Performs pending writes until at most `bytes` of them are left.
-    fn write_down_to(&mut self, opened: &Opened, bytes: usize) -> io::Result<()> {
+    fn write_down_to(&mut self, file: &Arc<OwnedFd>, bytes: usize) -> io::Result<()> {
         while self.waiting_bytes > bytes {
             let Some((offset, data)) = self.waiting.pop_front() else { return Ok(()) };
             self.waiting_bytes -= data.len() + size_of::<(u64, Box<[u8]>)>();
             let mut done = 0;
             while done < data.len() {
-                match rustix::io::pwrite(&opened.file, &data[done..], offset + done as u64) {
+                match rustix::io::pwrite(file, &data[done..], offset + done as u64) {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                     Ok(written) => done += written,
                     Err(Errno::INTR) => {}
@@ -88,7 +87,7 @@ impl Redo<'_> {
 }
 
 impl Home for Redo<'_> {
-    type File = Opened;
+    type File = Arc<OwnedFd>;
     type Error = io::Error;
 
     /// Names are brought home by the mount.
@@ -113,44 +112,36 @@ impl Home for Redo<'_> {
         self.is_former(identity).then(|| self.identity.to_vec())
     }
 
-    fn open(&mut self, identity: &[u8]) -> io::Result<Option<Opened>> {
+    fn open(&mut self, identity: &[u8]) -> io::Result<Option<Arc<OwnedFd>>> {
         if identity != self.identity {
             return Ok(None);
         }
         let file = self.home.writable_alone()?;
-        let mode = Mode::from_raw_mode(fstat(&file)?.st_mode);
         self.home.times().note_disturbed();
-        Ok(Some(Opened { file, mode }))
+        Ok(Some(file))
     }
 
-    fn write(&mut self, opened: &Opened, offset: u64, data: &[u8]) -> io::Result<()> {
+    fn write(&mut self, file: &Arc<OwnedFd>, offset: u64, data: &[u8]) -> io::Result<()> {
         if let Some(len) = NonZeroU64::new(data.len() as u64) {
             // Only advice: a failure has no effect on correctness.
-            let _ = rustix::fs::fadvise(&opened.file, offset, Some(len), Advice::WillNeed);
+            let _ = rustix::fs::fadvise(file, offset, Some(len), Advice::WillNeed);
         }
         self.waiting_bytes += data.len() + size_of::<(u64, Box<[u8]>)>();
         self.waiting.push_back((offset, data.into()));
-        self.write_down_to(opened, WAITING_BYTES_MAX)
+        self.write_down_to(file, WAITING_BYTES_MAX)
     }
 
-    fn truncate(&mut self, opened: &Opened, size: u64) -> io::Result<()> {
-        self.write_down_to(opened, 0)?;
-        Ok(rustix::fs::ftruncate(&opened.file, size)?)
+    fn truncate(&mut self, file: &Arc<OwnedFd>, size: u64) -> io::Result<()> {
+        self.write_down_to(file, 0)?;
+        Ok(rustix::fs::ftruncate(file, size)?)
     }
 
     /// Makes nothing durable: the engine syncs the file next. That is by another description, perhaps, to which a FUSE home does not
     /// say what became of what was written by this one.
-    fn sync(&mut self, opened: &Opened) -> io::Result<()> {
-        self.write_down_to(opened, 0)?;
-        if is_fuse(opened.file.as_fd()) {
-            rustix::fs::fdatasync(&opened.file)?;
-        }
-        if Mode::from_raw_mode(fstat(&opened.file)?.st_mode) != opened.mode {
-            match fchmod(&opened.file, opened.mode) {
-                // As after any write to home.
-                Ok(()) | Err(Errno::PERM | Errno::ACCESS) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+    fn sync(&mut self, file: &Arc<OwnedFd>) -> io::Result<()> {
+        self.write_down_to(file, 0)?;
+        if is_fuse(file.as_fd()) {
+            rustix::fs::fdatasync(file)?;
         }
         Ok(())
     }
@@ -160,7 +151,7 @@ impl Home for Redo<'_> {
 mod tests {
     use std::fs::File;
 
-    use rustix::fs::{XattrFlags, fsetxattr};
+    use rustix::fs::{Mode, XattrFlags, fchmod, fsetxattr};
     use rustix::process::geteuid;
     use weir_log::{FileType, LOG_BYTES_MIN, Record, Writer};
 
@@ -236,6 +227,20 @@ mod tests {
         fixture.redo(fixture.until).unwrap();
         assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
         assert_eq!(capability_of(fixture.file.as_fd()), None);
+    }
+
+    #[test]
+    fn a_mode_that_a_program_sets_meanwhile_stays() {
+        let fixture = Fixture::new(b"this file");
+        fchmod(&fixture.file, Mode::from_raw_mode(0o4755)).unwrap();
+        let mut redo = Redo::of(1, b"this file", &fixture.home);
+        let opened = redo.open(b"this file").unwrap().unwrap();
+        redo.write(&opened, 2, b"LOGGED").unwrap();
+        fchmod(&fixture.file, Mode::from_raw_mode(0o600)).unwrap();
+        redo.sync(&opened).unwrap();
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&fixture.file).unwrap().st_mode);
+        assert_eq!(mode, Mode::from_raw_mode(0o600));
+        assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
     }
 
     #[test]
