@@ -13,8 +13,10 @@ use std::sync::Arc;
 
 use rustix::fs::Advice;
 use rustix::io::Errno;
+use weir_engine::ErrorKind;
 use weir_log::{Home, Lsn, NameRecord, ReadLog, ReplayError, Superblock, replay_before};
 
+use crate::error::error_kind;
 use crate::home_file::HomeFile;
 use crate::home_names::is_fuse;
 use crate::identity;
@@ -43,6 +45,14 @@ pub(crate) fn redo(
     match report.end < until {
         true => Err(ReplayError::Differs { first: until, second: report.end }),
         false => Ok(()),
+    }
+}
+
+/// The engine's kind of what a redo failed with.
+pub(crate) fn kind_of(error: &ReplayError<io::Error>) -> ErrorKind {
+    match error {
+        ReplayError::Home { source, .. } | ReplayError::Sync(source) => error_kind(source),
+        _ => ErrorKind::Io,
     }
 }
 
@@ -275,6 +285,14 @@ mod tests {
         ]);
         fixture.redo_as(b"", fixture.until).unwrap();
         assert_eq!(io::read_to_string(&fixture.file).unwrap(), "01LOGGED89");
+    }
+
+    #[test]
+    fn a_home_without_space_is_said_to_have_none() {
+        let full = rustix::fs::open("/dev/full", rustix::fs::OFlags::PATH, Mode::empty()).unwrap();
+        let fixture = Fixture { home: HomeFile::new(full), ..Fixture::new(b"this file") };
+        let failed = fixture.redo(fixture.until).unwrap_err();
+        assert_eq!(kind_of(&failed), ErrorKind::NoSpace);
     }
 
     #[test]

@@ -575,7 +575,7 @@ impl LogThread {
         redo::redo(&mut reader, from, until, file, home).map_err(|error| {
             let log = self.log.file.path().display();
             tracing::error!("cannot rewrite a file of SOURCE from the log {log}: {error}");
-            ErrorKind::Io
+            redo::kind_of(&error)
         })
     }
 
