@@ -22,10 +22,15 @@ pub fn error_kind(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// Whether the call should be repeated. ECANCELED is the ring's result if the thread that submitted a request
-/// has ended.
+/// Whether a call that moves bytes should be repeated.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
+    let errno = Errno::from_io_error(error);
+    is_cancelled(error) || matches!(errno, Some(Errno::INTR | Errno::AGAIN))
+}
+
+/// The ring's result if the thread that submitted a request has ended: the call was not made.
+pub(crate) fn is_cancelled(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::CANCELED)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use weir_engine::{Command, Completion, FileId, Frame, IoId, PAGE_BYTES, Part, Urgency};
 
 use crate::busy_poll;
-use crate::error::{error_kind, is_transient};
+use crate::error::{error_kind, is_cancelled, is_transient};
 use crate::exclusion::Mode;
 use crate::home_file::{Access, Channel, HomeFile, size_at_home};
 use crate::unsynced::Begun;
@@ -25,7 +25,7 @@ const DIRECT_BODY_BYTES_MIN: u64 = 64 << 10;
 /// Most pieces of memory in one call (IOV_MAX); the others follow in the next call.
 const PIECES_MAX: usize = 1024;
 
-/// Consecutive calls that may fail with EAGAIN or EINTR before that is an error.
+/// Consecutive calls that may fail with transient errors before that is an error.
 const TRANSIENT_MAX: u8 = 100;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -365,9 +365,14 @@ impl Transfer {
         }
     }
 
-    /// Whether it is tried again after this error.
+    /// Whether it is tried again after this error. Linux reports a failed write-back once, and a FUSE home's is any error that its server
+    /// says: after that a second sync would succeed.
     pub(crate) fn is_repeated(&self, error: &io::Error) -> bool {
-        is_transient(error) && self.transient < TRANSIENT_MAX
+        let is_passing = match self.is_sync() {
+            true => is_cancelled(error) && self.begun.is_none(),
+            false => is_transient(error),
+        };
+        is_passing && self.transient < TRANSIENT_MAX
     }
 
     /// Whether it moves nothing, and syncs.
@@ -506,10 +511,38 @@ fn stages_of_range(from: u64, to: u64, unit: u64) -> SmallVec<[Stage; 3]> {
 
 #[cfg(test)]
 mod tests {
+    use weir_engine::ErrorKind;
+
     use super::*;
+    use crate::unsynced::Unsynced;
 
     fn stages(from: u64, to: u64, unit: u64) -> Vec<(u64, u64, Mode)> {
         stages_of_range(from, to, unit).iter().map(|s| (s.from, s.to, s.mode)).collect()
+    }
+
+    fn sync_that_fails_with(errno: Errno, begun: Option<Begun>) -> Next {
+        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        let path = rustix::fs::open("/dev/null", rustix::fs::OFlags::PATH, 0.into()).unwrap();
+        let home = Arc::new(HomeFile::with_created(path, file));
+        let command = Command::Sync { io: IoId(1), file: FileId(1), datasync: true };
+        let Started::Transfer(transfer) = Transfer::start(command, home) else { panic!() };
+        Transfer { begun, ..transfer }.advance(Err(errno.into()))
+    }
+
+    #[test]
+    fn a_sync_is_not_repeated_after_an_error_that_may_be_homes() {
+        let failed = Err(ErrorKind::Io);
+        for errno in [Errno::INTR, Errno::AGAIN] {
+            let next = sync_that_fails_with(errno, None);
+            let Next::Done(_, Completion::Synced { result }) = next else { panic!("{errno}") };
+            assert_eq!(result, failed);
+        }
+        // The ring's, if no server can say it.
+        assert!(matches!(sync_that_fails_with(Errno::CANCELED, None), Next::Again(_)));
+        let descriptor = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let begun = Unsynced::default().begin(FileId(1), &descriptor);
+        let next = sync_that_fails_with(Errno::CANCELED, Some(begun));
+        assert!(matches!(next, Next::Done(_, Completion::Synced { result }) if result == failed));
     }
 
     #[test]

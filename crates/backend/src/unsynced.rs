@@ -17,7 +17,7 @@ use rustix::fs::fdatasync;
 use rustix::io::Errno;
 use weir_engine::{ErrorKind, FileId};
 
-use crate::error::{error_kind, is_transient};
+use crate::error::error_kind;
 use crate::home_names::is_fuse;
 
 /// More descriptions than these are not kept: some are synced before. OpenSSH's server has some 1,000 files open at most.
@@ -164,7 +164,7 @@ impl Unsynced {
     /// Syncs a file by all descriptions by which it was written but `by`.
     ///
     /// # Errors
-    /// Those of fdatasync(2), but none that goes away by trying again: of what was written since the file was synced some is not at home.
+    /// Those of fdatasync(2): of what was written since the file was synced some is not at home.
     pub(crate) fn sync_others(
         &self,
         file: FileId,
@@ -178,10 +178,7 @@ impl Unsynced {
             self.came_back(number, file, failed.as_ref().err(), true);
         }
         let found = self.find(file, begun);
-        match failed {
-            Err(error) if !is_transient(&error) => Err(error),
-            _ => found,
-        }
+        failed.and(found)
     }
 
     /// Waits until others have synced a file what they took out of it.
