@@ -11,6 +11,9 @@ use crate::place::Place;
 /// Bytes of the log for each bit of a bitmap: a record of a small write takes about 550 bytes.
 const LOG_BYTES_PER_BIT: u64 = 64;
 
+/// Bits of a bitmap: 4 MiB of memory, which are set to zero under the engine's lock. In a larger log more of the other pages are found.
+const BITS_MAX: u64 = 1 << 25;
+
 #[derive(Debug)]
 pub(crate) struct Recorded {
     /// Pages with records before `newer_from`.
@@ -23,7 +26,7 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// The pages of a log of `capacity` bytes in which nothing is to be replayed.
     pub(crate) fn new(capacity: u64, position: Lsn) -> Recorded {
-        let bits = (capacity / LOG_BYTES_PER_BIT).next_power_of_two().max(64);
+        let bits = (capacity / LOG_BYTES_PER_BIT).min(BITS_MAX).next_power_of_two().max(64);
         let words = vec![0; (bits / 64) as usize].into_boxed_slice();
         Recorded { older: words.clone(), newer: words, newer_from: position }
     }
@@ -75,6 +78,20 @@ mod tests {
         assert!(!recorded.may_hold(place(1)) && recorded.may_hold(place(2)));
         recorded.freed(Lsn(200), Lsn(300));
         assert!(!recorded.may_hold(place(2)));
+    }
+
+    #[test]
+    fn a_large_log_takes_no_more_memory() {
+        let words = |capacity| Recorded::new(capacity, Lsn(0)).newer.len() as u64;
+        assert_eq!(words(1 << 20), (1 << 20) / LOG_BYTES_PER_BIT / 64);
+        assert_eq!(words(2 << 30), BITS_MAX / 64);
+        assert_eq!(words(1 << 36), BITS_MAX / 64);
+        let mut recorded = Recorded::new(1 << 36, Lsn(0));
+        let place = |number| (FileIx(3), number);
+        for number in 0..1000 {
+            recorded.insert(place(number << 20));
+        }
+        assert!((0..1000).all(|number| recorded.may_hold(place(number << 20))));
     }
 
     #[test]
