@@ -7,11 +7,13 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 
 use weir_backend::{HomeFile, SyncFailed};
-use weir_engine::{Durability, Error, ErrorKind, FileId, NotLogged, Outcome, RecordOf};
+use weir_engine::{
+    Durability, Error, ErrorKind, FileId, FreezeEnd, FreezeScope, NotLogged, Outcome, RecordOf,
+};
 use weir_log::{Lsn, NameRecord, Record};
 
 use crate::core::Thread;
@@ -188,6 +190,21 @@ impl Shard {
     /// A file that is not at home yet is made by records of names, as this node: syncs of it are logged.
     pub fn made_as(&self, file: FileId, node: u64) {
         self.core.event(Thread::Holding, |state, _| state.engine.made_as(file, node));
+    }
+
+    /// The only name of a file is about to be removed, and its records to be revoked with that: what has left memory for the log goes home
+    /// before, since nothing would be written from revoked records. What home refuses is read back from the log later. Blocks.
+    pub(crate) fn bring_spilled_home(&self, file: FileId) {
+        if !self.core.lock().engine.has_spilled(file) {
+            return;
+        }
+        let (sender, ended) = mpsc::channel();
+        self.freeze(file, FreezeScope::changing(None, 0), move |_| {
+            let unchanged = FreezeEnd { discard: None, size: None, written: false };
+            (unchanged, move || sender.send(()).unwrap_or(()))
+        });
+        // Nothing is sent if the shard was stopped.
+        let _ = ended.recv();
     }
 
     /// Home refuses to make files, as [`weir_engine::Engine::home_refuses_files`].

@@ -111,7 +111,7 @@ pub struct Shard {
     /// The requested memory, bytes.
     memory_bytes_max: u64,
     /// How recovery finds files.
-    naming: Naming,
+    pub(crate) naming: Naming,
     /// See [`Shard::finds_by_number`].
     pub(crate) by_number: AtomicBool,
     /// Held while names change by which the log identifies files.
@@ -427,6 +427,7 @@ impl Shard {
         self.core.event(Thread::Holding, |state, _| {
             files.iter().copied().chain(removed).for_each(|file| state.engine.pause_log(file));
         });
+        removed.inspect(|file| self.bring_spilled_home(*file));
         let (sender, ended) = mpsc::channel();
         let attached: Vec<FileId> = {
             let state = self.core.lock();

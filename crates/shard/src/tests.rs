@@ -16,6 +16,7 @@ use weir_engine::{Config, Durability, Error, ErrorKind, FetchPolicy, FileId, Fre
 
 use crate::{Shard, StartError};
 
+mod by_path;
 mod lane;
 mod named;
 mod unbound;

@@ -148,6 +148,11 @@ impl Engine {
         self.cache.files.find(file).is_some_and(|ix| self.cache.files[ix].is_unclean())
     }
 
+    /// Whether data of the file is in the log alone.
+    pub fn has_spilled(&self, file: FileId) -> bool {
+        self.cache.files.find(file).is_some_and(|ix| self.cache.files[ix].spilled_pages > 0)
+    }
+
     /// The files that have data which is not at home yet.
     pub fn dirty_files(&self) -> Vec<FileId> {
         let dirty = self.cache.files.iter().filter(|(_, file)| file.is_unclean());

@@ -103,6 +103,10 @@ impl Engine {
             // There is nothing to write to.
             return;
         }
+        if of_file.spilled_pages > 0 && !self.has_records(file) {
+            // It has no name, and its records were revoked: none would be written, and what has left memory would be lost.
+            return;
+        }
         let retention = &of_file.logged.retention;
         let awaits_pages = retention.first() == retention.away.first();
         let is_going_home = of_file.destaging_pages > 0 && now < since + PATIENCE;
