@@ -28,6 +28,7 @@ use crate::device::schedule::Scheduler;
 use crate::device::share::Share;
 use crate::device::transfer::{Io, PatchDestage};
 use crate::error::ErrorKind;
+use crate::journal::refused::Refused;
 use crate::place::PageIx;
 use crate::time::Time;
 
@@ -89,6 +90,8 @@ pub(crate) struct Failures {
     pub(crate) fetches: usize,
     /// When failed pages are tried again.
     pub(crate) retry_at: Time,
+    /// Home refuses to make files, and has made none since.
+    pub(crate) no_files: Option<Refused>,
 }
 
 impl Device {
@@ -113,6 +116,7 @@ impl Device {
                 in_a_row: 0,
                 fetches: 0,
                 retry_at: Time::ZERO,
+                no_files: None,
             },
         }
     }

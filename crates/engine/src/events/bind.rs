@@ -34,6 +34,8 @@ impl Engine {
         if !of_file.set_bound() {
             return;
         }
+        self.device.failures.no_files = None;
+        let of_file = &mut self.cache.files[file];
         of_file.home.ahead.epoch = of_file.home.ahead.epoch.wrapping_add(1);
         // Where names are logged, the log has all but what was set in `thaw`.
         if !of_file.logged.is_made_by_names() {
@@ -491,9 +493,10 @@ mod tests {
                 Output::Log(LogCommand::Write { io, .. } | LogCommand::SyncHome { io }) => {
                     bench.engine.log_completed(io, Err(crate::ErrorKind::Io), bench.now);
                 }
-                Output::Reply { request, reply: Reply::Synced(result) | Reply::Frozen(result) } => {
-                    replies.push((request, result.is_ok()))
-                }
+                Output::Reply {
+                    request,
+                    reply: Reply::Synced(result) | Reply::Frozen(result) | Reply::Written(result),
+                } => replies.push((request, result.is_ok())),
                 other => panic!("{other:?}"),
             }
             bench.engine.dispatch();
@@ -621,5 +624,45 @@ mod tests {
             assert!(!bench.engine.has_dirty(UNBOUND));
             assert_eq!(bench.engine.sync_all(again, bench.now), Outcome::Done(Ok(())));
         }
+    }
+
+    #[test]
+    fn writers_do_not_wait_for_the_memory_of_files_that_home_refuses() {
+        let kind = crate::ErrorKind::Io;
+        let (one, other) = (RequestId(3_000_000), RequestId(3_000_001));
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        bench.attach(FileId(2));
+        let page = [7; PAGE_BYTES];
+        let write = |bench: &mut Bench, request, file, number: u64| {
+            let offset = number * PAGE;
+            bench.engine.write(request, file, offset, &page, Durability::None, bench.now)
+        };
+        let full = (0..).find(|&number| {
+            let written = write(&mut bench, one, UNBOUND, number);
+            written == Outcome::Pending && run_while_all_fails(&mut bench) == []
+        });
+        let full = full.expect("memory has an end");
+        assert_eq!(write(&mut bench, other, FileId(2), 0), Outcome::Pending);
+        assert_eq!(run_while_all_fails(&mut bench), []);
+        let refuse = |bench: &mut Bench| {
+            bench.now = bench.now + bench.engine.config().retry_delay;
+            bench.engine.home_refuses_files(kind, bench.now);
+            run_while_all_fails(bench)
+        };
+        // Home may have refused one file alone, and be slow.
+        assert_eq!(refuse(&mut bench), []);
+        let ended = (0..100).map(|_| refuse(&mut bench)).find(|replies| !replies.is_empty());
+        assert_eq!(ended, Some(vec![(one, false), (other, false)]));
+        assert_eq!(write(&mut bench, one, FileId(2), 0), Outcome::Pending);
+        assert_eq!(run_while_all_fails(&mut bench), [(one, false)]);
+        // Nobody knows what home would say now.
+        bench.now = bench.now + bench.engine.config().retry_delay * 100;
+        assert_eq!(write(&mut bench, one, FileId(2), 0), Outcome::Pending);
+        assert_eq!(run_while_all_fails(&mut bench), []);
+        bench.bind(UNBOUND);
+        bench.expire();
+        assert!(bench.replies.contains(&one));
+        bench.write(UNBOUND, full * PAGE, 10);
     }
 }

@@ -12,6 +12,7 @@ use crate::device::cost_model::Ended;
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::journal::FileJournal;
+use crate::journal::refused::Refused;
 use crate::place::FileIx;
 use crate::time::Time;
 use crate::waiters::sync::{SyncFor, SyncWaiter};
@@ -213,9 +214,13 @@ impl Engine {
     }
 
     /// Home refuses to make files, and it is not known that this will change: nothing waits any longer for those that it does
-    /// not have. The data stays dirty, and goes home if home has the file after all.
+    /// not have. The data stays dirty, and goes home if home has the file after all. If this is said for a while and home makes no file, writers
+    /// do not wait for the memory of those files either ([`Engine::write`]).
     pub fn home_refuses_files(&mut self, kind: ErrorKind, now: Time) {
         self.clock = now;
+        let patience = self.refusal_patience();
+        let failures = &mut self.device.failures;
+        failures.no_files = Refused::again(failures.no_files, kind, now, patience);
         self.end_unbound_syncs(now, |sync| {
             let awaits_home = sync.remaining > 0 || sync.syncing_home || sync.awaits_repair;
             awaits_home.then_some(Err(kind))

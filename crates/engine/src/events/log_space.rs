@@ -1,5 +1,7 @@
 //! Space in the log: files are brought home in time so that the tail can advance.
 
+use std::time::Duration;
+
 use crate::command::{Durability, LogCommand, Output};
 use crate::engine::Engine;
 use crate::error::ErrorKind;
@@ -70,10 +72,16 @@ impl Engine {
 
     /// Home refused what would have freed the log: it is asked again after a pause.
     pub(crate) fn not_freed(&mut self, kind: ErrorKind) {
-        let (now, pause) = (self.clock, self.config.retry_delay);
+        let (now, patience) = (self.clock, self.refusal_patience());
+        let retry_at = now + self.config.retry_delay;
         let log = self.journal_mut();
-        log.retry_at = now + pause;
-        log.refused = Refused::again(log.refused, kind, now, pause * PATIENCE_PAUSES);
+        log.retry_at = retry_at;
+        log.refused = Refused::again(log.refused, kind, now, patience);
+    }
+
+    /// For how long home may refuse something before nothing waits for it any more.
+    pub(crate) fn refusal_patience(&self) -> Duration {
+        self.config.retry_delay * PATIENCE_PAUSES
     }
 
     /// As [`Engine::not_freed`], where nothing else is tried in this pause. Syncs do not wait any longer for room in the log if
@@ -88,8 +96,7 @@ impl Engine {
     /// The error of a home that has long refused (20 s, by default) what would have freed the log; `None` also if home was not
     /// asked lately, or has no space.
     pub fn log_is_refused(&self, now: Time) -> Option<ErrorKind> {
-        let patience = self.config.retry_delay * PATIENCE_PAUSES;
-        self.journal.as_ref()?.refused?.lasting(patience, now)
+        self.journal.as_ref()?.refused?.lasting(self.refusal_patience(), now)
     }
 
     /// Frees the log before a request waits for its space.

@@ -27,7 +27,7 @@ use crate::journal::FileJournal;
 use crate::journal::logged::Resizing;
 use crate::place::{FIRST, FileIx, PageIx, pieces};
 use crate::time::Time;
-use crate::waiters::freeze_state::FreezeState;
+use crate::waiters::freeze_state::{FreezeState, Target};
 use crate::waiters::request::Step;
 use crate::waiters::sync::SyncFor;
 use weir_frames::PAGE_BYTES;
@@ -61,12 +61,29 @@ impl Engine {
             return false;
         }
         let log = self.journal.as_ref().expect("it is usable");
+        let bytes = self.unlogged_after(file, offset, end);
+        let space = (bytes + log.reserved_for_home()) as u64;
+        !log.shared.writer().has_room(bytes) || !log.shared.has_space(space)
+    }
+
+    /// Whether a write waits until the log's tail has advanced: not only until the group in flight is durable.
+    pub(crate) fn awaits_log_space(&self, file: FileIx, target: Target, len: usize) -> bool {
+        if !self.is_ordered() || !self.logs(file) {
+            return false;
+        }
+        let log = self.journal.as_ref().expect("it is usable");
+        let offset = self.cache.files[file].offset_of(target);
+        let bytes = self.unlogged_after(file, offset, offset.saturating_add(len as u64));
+        !log.shared.has_space((bytes + log.reserved_for_home()) as u64)
+    }
+
+    /// The space in the log of what is unlogged after a write to `[offset, end)`.
+    #[inline]
+    fn unlogged_after(&self, file: FileIx, offset: u64, end: u64) -> usize {
         let name = if self.cache.files[file].charged_pages == 0 { NAME } else { 0 };
         let charges = pieces(offset, end)
             .map(|piece| self.cache.charge_of_write(file, piece.number, piece.start, piece.len));
-        let bytes = self.cache.unlogged.bytes + name + charges.sum::<usize>();
-        let space = (bytes + log.reserved_for_home()) as u64;
-        !log.shared.writer().has_room(bytes) || !log.shared.has_space(space)
+        self.cache.unlogged.bytes + name + charges.sum::<usize>()
     }
 
     /// Whether what is unlogged is old, or so much that a commit should begin.
@@ -317,6 +334,8 @@ mod tests {
         groups: Vec<(IoId, Commit)>,
         writes: Vec<(IoId, FileId)>,
         replies: Vec<RequestId>,
+        /// Writes that failed.
+        failed: Vec<RequestId>,
     }
 
     impl Bench {
@@ -336,7 +355,7 @@ mod tests {
             }
             let (groups, writes, replies) = (Vec::new(), Vec::new(), Vec::new());
             let now = Time::from_millis(1);
-            Bench { engine, now, requests: 0, groups, writes, replies }
+            Bench { engine, now, requests: 0, groups, writes, replies, failed: Vec::new() }
         }
 
         fn request(&mut self) -> RequestId {
@@ -358,6 +377,9 @@ mod tests {
             self.engine.dispatch();
             while let Some(output) = self.engine.next_output() {
                 match output {
+                    Output::Reply { request, reply: Reply::Written(Err(_)) } => {
+                        self.failed.push(request);
+                    }
                     Output::Reply { request, reply } => {
                         assert!(matches!(
                             reply,
@@ -441,6 +463,50 @@ mod tests {
         assert_eq!(bench.groups.len(), 1, "one is in flight");
         bench.end_group();
         assert!(bench.replies.contains(&RequestId(bench.requests)), "it was taken");
+    }
+
+    #[test]
+    fn a_writer_does_not_wait_for_a_log_of_which_home_refuses_all() {
+        let mut bench = Bench::new();
+        let mut waits = false;
+        for nth in 0.. {
+            if !bench.failed.is_empty() {
+                break;
+            }
+            assert!(nth < 1000, "it waits for ever");
+            waits = waits || !bench.write(ONE, nth * PAGE, 4096);
+            while !bench.groups.is_empty() {
+                bench.end_group();
+            }
+            waits &= !bench.replies.contains(&RequestId(bench.requests));
+            if !waits {
+                continue;
+            }
+            for (io, _) in std::mem::take(&mut bench.writes) {
+                let refused = Completion::Written { result: Err(ErrorKind::Io) };
+                bench.engine.complete(io, refused, bench.now);
+                bench.settle();
+            }
+            bench.tick_after(bench.engine.config.retry_delay);
+        }
+        let log = bench.engine.journal.as_ref().unwrap();
+        assert!(!log.shared.has_space(PAGE) && bench.engine.cache.unlogged.bytes < 2 * 4096);
+        // Reads and what needs no room go on. When home takes the data, so do writes.
+        let request = bench.request();
+        let read = bench.engine.read(request, ONE, 0, 10, bench.now);
+        assert!(matches!(read, Outcome::Done(Ok(_))));
+        for _ in 0..100 {
+            for (io, _) in std::mem::take(&mut bench.writes) {
+                let taken = Completion::Written { result: Ok(()) };
+                bench.engine.complete(io, taken, bench.now);
+                bench.settle();
+            }
+            while !bench.groups.is_empty() {
+                bench.end_group();
+            }
+            bench.tick_after(bench.engine.config.retry_delay);
+        }
+        assert!(bench.write(ONE, 0, 4096));
     }
 
     #[test]

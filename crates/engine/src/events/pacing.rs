@@ -90,10 +90,11 @@ impl Engine {
             && self.is_paced(file, offset, end)
     }
 
-    /// Whether writers are paced at all. Not while every write home fails: then writers should reach the bound soon, where
-    /// they get the error.
+    /// Whether writers are paced at all. Not while every write home fails, or home refuses to make files: then writers should reach the
+    /// bound soon, where they get the error.
     pub(crate) fn paces_writers(&self) -> bool {
-        self.write_back.is_adaptive() && self.device.failures.in_a_row == 0
+        let failures = &self.device.failures;
+        self.write_back.is_adaptive() && failures.in_a_row == 0 && failures.no_files.is_none()
     }
 
     /// Whether this write is paced: dirty frames are above the pressure point, and the write makes more pages dirty.

@@ -100,7 +100,7 @@ impl Engine {
 
     /// Tries starved requests again, in order, until one is starved again.
     pub(crate) fn feed_starved(&mut self, now: Time) {
-        self.fail_hopeless();
+        self.fail_hopeless(now);
         for _ in 0..self.waiters.starved.len() {
             let Some((request, file, event)) = self.waiters.starved.pop_front() else { return };
             let waiting = self.waiters.starved.len();
@@ -120,15 +120,18 @@ impl Engine {
         }
     }
 
-    /// Fails writers that wait for dirty data to go home if it cannot: every dirty page has failed since the last success,
-    /// or they wait for patches whose pages cannot be fetched. Their data was not taken.
-    pub(crate) fn fail_hopeless(&mut self) {
+    /// Fails writers that wait for dirty data to go home if it cannot: every dirty page has failed since the last success, or is of a
+    /// file that home refuses to make; or they wait for patches whose pages cannot be fetched, or for a log of which home refuses what would
+    /// free it. Their data was not taken.
+    pub(crate) fn fail_hopeless(&mut self, now: Time) {
         let Some((_, file, event)) = self.waiters.starved.front() else { return };
         let patches_full = self.lacks_patch_memory(*file, event);
         let full = self.cache.census.unclean_frames >= self.dirty_bound() || patches_full;
         // Patches over spilled ones cannot be tried before the spilled ones are read back.
-        let tried = self.cache.census.unclean - self.cache.dirty.over.len();
-        let all_failed = full && self.device.failures.in_a_row >= tried.max(1);
+        let (no_files, refused) = self.refused_files(now);
+        let tried = self.cache.census.unclean - self.cache.dirty.over.len() - refused;
+        let least = tried.max(usize::from(refused == 0));
+        let all_failed = full && self.device.failures.in_a_row >= least;
         let none_left = self.cache.dirty.patched.pages().is_empty()
             && self.cache.dirty.returned.is_empty()
             && self.device.in_flight.sweep_fetches == 0;
@@ -140,17 +143,26 @@ impl Engine {
         // Every frame holds a page that failed: readers cannot get one either.
         let no_frames =
             all_failed && self.cache.frames_in_flight == 0 && self.cache.replacement.len() == 0;
-        if !all_failed && !unfetched && !stuck {
+        let no_patches = unfetched || stuck;
+        let no_log = self.log_is_refused(now);
+        if !all_failed && !no_patches && no_log.is_none() {
             return;
         }
-        let kind = self.device.failures.last;
+        let last = self.device.failures.last;
+        let of_memory = if tried == 0 { no_files.unwrap_or(last) } else { last };
         for (request, file, event) in std::mem::take(&mut self.waiters.starved) {
             let hopeless = match &event {
-                Event::Write { .. } => all_failed || self.lacks_patch_memory(file, &event),
-                Event::Read { .. } => no_frames,
-                Event::Freeze { .. } => false,
+                Event::Write { .. } if all_failed => Some(of_memory),
+                Event::Write { .. } if no_patches && self.lacks_patch_memory(file, &event) => {
+                    Some(last)
+                }
+                Event::Write { target, data, .. } => {
+                    no_log.filter(|_| self.awaits_log_space(file, *target, data.len()))
+                }
+                Event::Read { .. } => no_frames.then_some(of_memory),
+                Event::Freeze { .. } => None,
             };
-            if hopeless {
+            if let Some(kind) = hopeless {
                 self.cache.files[file].waiters.starved -= 1;
                 self.reply(
                     request,
@@ -163,5 +175,17 @@ impl Engine {
                 self.waiters.starved.push_back((request, file, event));
             }
         }
+    }
+
+    /// Why home has long refused to make files, and the number of dirty pages that wait for that; they are on no list of those that go
+    /// home.
+    fn refused_files(&self, now: Time) -> (Option<ErrorKind>, usize) {
+        let patience = self.refusal_patience();
+        let Some(kind) = self.device.failures.no_files.and_then(|no| no.lasting(patience, now))
+        else {
+            return (None, 0);
+        };
+        let unbound = self.cache.files.iter().filter(|(_, file)| file.is_unbound());
+        (Some(kind), unbound.map(|(_, file)| file.dirty_pages).sum())
     }
 }
