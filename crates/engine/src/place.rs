@@ -3,7 +3,7 @@
 use weir_frames::PAGE_BYTES;
 
 /// A file's index in the engine's file table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileIx(pub(crate) u32);
 
 impl FileIx {

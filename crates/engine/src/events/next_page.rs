@@ -18,9 +18,16 @@ impl Engine {
         self.next_urgent_of(true).or_else(|| self.next_urgent_of(false))
     }
 
-    pub(crate) fn next_urgent_of(&mut self, awaited: bool) -> Option<PageIx> {
-        let mut at = FileIx(0);
-        while let Some(&file) = self.write_back.sweeps.urgent.range(at..).next() {
+    fn next_urgent_of(&mut self, awaited: bool) -> Option<PageIx> {
+        let first = self.write_back.sweeps.urgent_next;
+        let after = self.next_urgent_in(first, FileIx(u32::MAX), awaited);
+        after.or_else(|| self.next_urgent_in(FileIx(0), first, awaited))
+    }
+
+    /// As above, of the files from one on, and before another one.
+    fn next_urgent_in(&mut self, first: FileIx, end: FileIx, awaited: bool) -> Option<PageIx> {
+        let mut at = first;
+        while let Some(&file) = self.write_back.sweeps.urgent.range(at..end).next() {
             at = file.next();
             let of_file = &self.cache.files[file];
             if of_file.waiters.is_urgent() && of_file.waiters.is_awaited() != awaited {
@@ -125,5 +132,84 @@ impl Engine {
             OVERDUE => Time::ZERO,
             oldest => Time::from_millis(oldest) + self.config.dirty_expire,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use weir_frames::{FramePool, PAGE_BYTES};
+
+    use super::*;
+    use crate::command::{
+        Command, Completion, Durability, FileId, HomeAttributes, IoId, Outcome, Output, RequestId,
+    };
+    use crate::config::Config;
+
+    const BUSY: FileId = FileId(1);
+    const OTHER: FileId = FileId(2);
+
+    /// The writes that are given to home; all else ends at once.
+    fn take_writes(engine: &mut Engine, now: Time, writes: &mut VecDeque<(IoId, FileId)>) {
+        engine.dispatch();
+        while let Some(output) = engine.next_output() {
+            let (io, completion) = match output {
+                Output::Command(Command::Write { io, file, .. }) => {
+                    writes.push_back((io, file));
+                    continue;
+                }
+                Output::Command(Command::Sync { io, .. }) => {
+                    (io, Completion::Synced { result: Ok(()) })
+                }
+                Output::Command(Command::Reserve { io, .. }) => {
+                    (io, Completion::Reserved { result: Ok(()) })
+                }
+                _ => continue,
+            };
+            engine.complete(io, completion, now);
+            engine.dispatch();
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_synced_all_the_time_leaves_room_for_syncs_of_others() {
+        let config = Config {
+            memory_bytes_max: 16 << 20,
+            patch_bytes_max: 1 << 20,
+            destages_in_flight_max: 1,
+            ..Config::default()
+        };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        let now = Time::from_millis(1);
+        for file in [BUSY, OTHER] {
+            let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+            engine.attach(file, home);
+        }
+        let (mut writes, mut requests) = (VecDeque::new(), 0);
+        let mut write_and_sync = |engine: &mut Engine, writes: &mut _, file, number: u64| {
+            let page = [7; PAGE_BYTES];
+            let offset = number * PAGE_BYTES as u64;
+            let _ = engine.write(RequestId(requests), file, offset, &page, Durability::None, now);
+            take_writes(engine, now, writes);
+            let synced = engine.sync(RequestId(requests + 1), file, Durability::Data, now);
+            assert_eq!(synced, Outcome::Pending);
+            requests += 2;
+            take_writes(engine, now, writes);
+        };
+        // Single pages, with gaps, so that each is a write of its own.
+        for nth in 0..4 {
+            write_and_sync(&mut engine, &mut writes, BUSY, 2 * nth);
+        }
+        write_and_sync(&mut engine, &mut writes, OTHER, 0);
+        let first = (4..).position(|nth| {
+            assert!(nth < 100, "the other file's sync waits for ever");
+            write_and_sync(&mut engine, &mut writes, BUSY, 2 * nth);
+            let (io, file) = writes.pop_front().expect("something is on its way");
+            engine.complete(io, Completion::Written { result: Ok(()) }, now);
+            take_writes(&mut engine, now, &mut writes);
+            file == OTHER
+        });
+        assert!(first.is_some_and(|nth| nth <= 2));
     }
 }

@@ -3,7 +3,7 @@
 //! There are two sweeps, one through pages that have to be fetched and one through pages that can be written. Each works
 //! like a one-way elevator: it continues where it ended, in ascending order of file and page, and starts again at the
 //! first page. A disk arm then passes over all pages once instead of seeking for each, and no page that is due waits for
-//! more than one sweep. Pages that a sync waits for go first, in the same order within their file.
+//! more than one sweep. Pages that a sync waits for go first, in the same order within their file; files take turns.
 //!
 //! A sweep's fetch covers several patched pages, and reads the pages between them where that costs less than another
 //! request (`cost_model`). Pages between them are kept if enough frames are free, and dropped at once otherwise.
@@ -118,6 +118,7 @@ impl Engine {
             let of_file = &mut self.cache.files[file];
             of_file.sweeps.synced_to[usize::from(resident)] = last + 1;
             of_file.sweeps.resident_next = !resident;
+            self.write_back.sweeps.urgent_next = file.next();
         } else if resident {
             self.cache.dirty.resident.swept_to = (file, last + 1);
         } else {

@@ -9,6 +9,8 @@ use crate::place::{FileIx, Place};
 pub(crate) struct Sweeps {
     /// Files with dirty data that a sync waits for.
     pub(crate) urgent: BTreeSet<FileIx>,
+    /// The file of these whose turn is next, or the first one after it.
+    pub(crate) urgent_next: FileIx,
     /// Files whose patched pages are to be fetched soon.
     pub(crate) wanted: BTreeSet<FileIx>,
     /// A window is being read: a part of a file that is then written in one transfer, because much of it is dirty.
