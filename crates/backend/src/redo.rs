@@ -26,21 +26,21 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// Writes the records of a file in the log, given by its number and its identity, from the checkpoint of `from` on, up to `until`, which
 /// is durable. The identity is empty where files are found by their numbers. The log may be written meanwhile: what stands after
-/// `until` is not looked at.
+/// `until` is not looked at. `refused` are the records of sizes that home refused, in order: the file does not get them.
 ///
 /// # Errors
 /// The log's when reading it, or home's.
 pub(crate) fn redo(
     log: &mut impl ReadLog,
     from: Superblock,
-    until: Lsn,
+    (until, refused): (Lsn, &[Lsn]),
     (node, identity): (u64, &[u8]),
     home: &HomeFile,
 ) -> Result<(), ReplayError<io::Error>> {
     // Replay takes a node without an identity for one that is gone.
     let numbered = identity::of_node(node);
     let identity = if identity.is_empty() { &numbered } else { identity };
-    let mut redo = Redo::of(node, identity, home);
+    let mut redo = Redo::of(node, identity, refused, home);
     let report = replay_before(log, from, until, Some(&mut redo))?;
     match report.end < until {
         true => Err(ReplayError::Differs { first: until, second: report.end }),
@@ -59,6 +59,7 @@ pub(crate) fn kind_of(error: &ReplayError<io::Error>) -> ErrorKind {
 struct Redo<'a> {
     node: u64,
     identity: &'a [u8],
+    refused: &'a [Lsn],
     /// Identities of inodes that home had made for the file before this one, each once.
     former: Vec<Box<[u8]>>,
     home: &'a HomeFile,
@@ -68,9 +69,9 @@ struct Redo<'a> {
 }
 
 impl<'a> Redo<'a> {
-    fn of(node: u64, identity: &'a [u8], home: &'a HomeFile) -> Redo<'a> {
+    fn of(node: u64, identity: &'a [u8], refused: &'a [Lsn], home: &'a HomeFile) -> Redo<'a> {
         let (former, waiting) = (Vec::new(), VecDeque::new());
-        Redo { node, identity, former, home, waiting, waiting_bytes: 0 }
+        Redo { node, identity, refused, former, home, waiting, waiting_bytes: 0 }
     }
 
     fn is_former(&self, identity: &[u8]) -> bool {
@@ -120,6 +121,10 @@ impl Home for Redo<'_> {
 
     fn made_again_as(&self, identity: &[u8]) -> Option<Vec<u8>> {
         self.is_former(identity).then(|| self.identity.to_vec())
+    }
+
+    fn is_refused(&self, lsn: Lsn) -> bool {
+        self.refused.binary_search(&lsn).is_ok()
     }
 
     fn open(&mut self, identity: &[u8]) -> io::Result<Option<Arc<OwnedFd>>> {
@@ -223,7 +228,7 @@ mod tests {
         }
 
         fn redo_as(&self, identity: &[u8], until: Lsn) -> Result<(), ReplayError<io::Error>> {
-            redo(&mut &self.log, self.superblock, until, (1, identity), &self.home)
+            redo(&mut &self.log, self.superblock, (until, &[]), (1, identity), &self.home)
         }
     }
 
@@ -243,7 +248,7 @@ mod tests {
     fn a_mode_that_a_program_sets_meanwhile_stays() {
         let fixture = Fixture::new(b"this file");
         fchmod(&fixture.file, Mode::from_raw_mode(0o4755)).unwrap();
-        let mut redo = Redo::of(1, b"this file", &fixture.home);
+        let mut redo = Redo::of(1, b"this file", &[], &fixture.home);
         let opened = redo.open(b"this file").unwrap().unwrap();
         redo.write(&opened, 2, b"LOGGED").unwrap();
         fchmod(&fixture.file, Mode::from_raw_mode(0o600)).unwrap();

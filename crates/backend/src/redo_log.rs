@@ -559,7 +559,7 @@ impl LogThread {
         Given::Taken
     }
 
-    /// Writes to a file, in order, its records in the log from `from` on, up to `until`. Blocks. No
+    /// Writes to a file, in order, its records in the log from `from` on, up to `until`, without those of sizes that home refused. Blocks. No
     /// other I/O on the file may be under way.
     ///
     /// # Errors
@@ -568,11 +568,12 @@ impl LogThread {
         &self,
         from: Superblock,
         until: Lsn,
+        refused: &[Lsn],
         file: (u64, &[u8]),
         home: &HomeFile,
     ) -> Result<(), ErrorKind> {
         let mut reader = &*self.log.file;
-        redo::redo(&mut reader, from, until, file, home).map_err(|error| {
+        redo::redo(&mut reader, from, (until, refused), file, home).map_err(|error| {
             let log = self.log.file.path().display();
             tracing::error!("cannot rewrite a file of SOURCE from the log {log}: {error}");
             redo::kind_of(&error)

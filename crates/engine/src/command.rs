@@ -288,6 +288,8 @@ pub enum Output {
         from: Superblock,
         /// Read the log up to here: it is durable, and has all records of the file.
         until: Lsn,
+        /// The records of sizes that home refused: they are void.
+        refused: Vec<Lsn>,
     },
     /// The file has no dirty data left at this moment. The caller may restore its modification
     /// time at home, which destaging disturbed.

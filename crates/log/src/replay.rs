@@ -83,6 +83,11 @@ pub trait Home {
         false
     }
 
+    /// Whether home refused the new size that the record at this position has. Then the record is void.
+    fn is_refused(&self, _lsn: Lsn) -> bool {
+        false
+    }
+
     /// The log has a record about this file; `is_void` if a later record made it void. Called for each record
     /// in order, before it is applied or skipped: for reports.
     fn note_record(&mut self, _identity: &[u8], _is_void: bool) {}
@@ -211,6 +216,7 @@ pub fn replay_before<R: ReadLog, H: Home>(
     }
     let mut revokes: Vec<(u64, Vec<u8>, Lsn)> = Vec::new();
     let mut truncations: Vec<(u64, Vec<u8>, Cut)> = Vec::new();
+    let mut refused: BTreeSet<Lsn> = BTreeSet::new();
     let mut named: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut nodes = Nodes::default();
     let end = each_group(log, superblock, before, |group| {
@@ -229,7 +235,10 @@ pub fn replay_before<R: ReadLog, H: Home>(
                 revokes.push((file, identity.to_vec(), before.min(lsn)));
             }
             if let Record::Truncate { file, size } = *record {
-                truncations.push((file, identity.to_vec(), Cut { lsn, size }));
+                match home.as_deref().is_some_and(|home| home.is_refused(lsn)) {
+                    true => drop(refused.insert(lsn)),
+                    false => truncations.push((file, identity.to_vec(), Cut { lsn, size })),
+                }
             }
             Ok(())
         })?;
@@ -257,7 +266,9 @@ pub fn replay_before<R: ReadLog, H: Home>(
         cuts.entry(nodes.identity(node, &identity).to_vec()).or_default().push(cut);
     }
     let named: BTreeSet<Vec<u8>> = nodes.files(named);
-    let is_void = |identity: &[u8], lsn| revoked.get(identity).is_some_and(|&before| lsn < before);
+    let is_void = |identity: &[u8], lsn| {
+        refused.contains(&lsn) || revoked.get(identity).is_some_and(|&before| lsn < before)
+    };
     let is_done = |identity: &[u8]| home.as_ref().is_some_and(|home| home.is_done(identity));
     let done: BTreeSet<Vec<u8>> = named.into_iter().filter(|identity| is_done(identity)).collect();
     let is_void = |identity: &[u8], lsn| is_void(identity, lsn) || done.contains(identity);

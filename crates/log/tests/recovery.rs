@@ -133,6 +133,47 @@ fn revoked_records_are_not_replayed_and_later_ones_are() {
     assert_eq!((would.applied, would.void, would.files), (1, 2, 1));
 }
 
+/// Files in memory, of which one did not get a certain size: home refused it.
+struct Refusing(Files, Lsn);
+
+impl Home for Refusing {
+    type File = Vec<u8>;
+    type Error = Infallible;
+
+    fn is_refused(&self, lsn: Lsn) -> bool {
+        lsn == self.1
+    }
+
+    fn open(&mut self, identity: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
+        self.0.open(identity)
+    }
+
+    fn write(&mut self, file: &Vec<u8>, offset: u64, data: &[u8]) -> Result<(), Infallible> {
+        self.0.write(file, offset, data)
+    }
+
+    fn truncate(&mut self, file: &Vec<u8>, size: u64) -> Result<(), Infallible> {
+        self.0.truncate(file, size)
+    }
+
+    fn sync(&mut self, file: &Vec<u8>) -> Result<(), Infallible> {
+        self.0.sync(file)
+    }
+}
+
+#[test]
+fn a_size_that_home_refused_cuts_nothing() {
+    let (mut writer, mut disk) = (Writer::new(fresh()), Disk::new(fresh()));
+    commit(&mut writer, &mut disk, &[A, write(0, b"first")]);
+    writer.append(&A).unwrap();
+    let refused = writer.append(&Record::Truncate { file: 1, size: 1 }).unwrap();
+    commit(&mut writer, &mut disk, &[write(6, b"x"), Record::Truncate { file: 1, size: 8 }]);
+    let mut home = Refusing(one_file(b"0123456789"), refused);
+    let report = replay(&mut disk.clone(), disk.superblock(), Some(&mut home)).unwrap();
+    assert_eq!(home.0, one_file(b"first5x7"));
+    assert_eq!((report.applied, report.void), (3, 1));
+}
+
 /// Files in memory, of which no write may reach past a certain byte: the disk is full.
 struct Full(Files, u64);
 

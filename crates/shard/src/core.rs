@@ -88,6 +88,7 @@ struct Redo {
     node: u64,
     from: Superblock,
     until: Lsn,
+    refused: Vec<Lsn>,
 }
 
 /// The kind of thread that performs work.
@@ -339,7 +340,8 @@ impl Core {
 
     fn redo(&self, redo: &Redo) {
         let log = self.log.get().expect("the engine uses a log it was given");
-        let result = log.redo(redo.from, redo.until, (redo.node, &redo.identity), &redo.home);
+        let file = (redo.node, &*redo.identity);
+        let result = log.redo(redo.from, redo.until, &redo.refused, file, &redo.home);
         let mut work = Work::default();
         {
             let mut state = self.lock();
@@ -419,10 +421,10 @@ impl State {
                     work.commands.push((command, Arc::clone(home)));
                 }
                 Output::Log(command) => work.log.push(command),
-                Output::Redo { file, identity, node, from, until } => {
+                Output::Redo { file, identity, node, from, until, refused } => {
                     let of_file = self.files.get(&file).expect("the engine repairs files it has");
                     let home = Arc::clone(&of_file.home);
-                    work.redos.push(Redo { file, home, identity, node, from, until });
+                    work.redos.push(Redo { file, home, identity, node, from, until, refused });
                 }
                 Output::Reply { request, reply } => {
                     let waiting = self.pending.remove(request);

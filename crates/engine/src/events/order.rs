@@ -276,7 +276,7 @@ impl Engine {
         let lsn = self.append(file, &record).expect("there is room");
         let segment = self.changed_in_log(file, size / PAGE, lsn);
         self.retain(file, segment);
-        self.cache.files[file].logged.resizing = Some(Resizing { segment });
+        self.cache.files[file].logged.resizing = Some(Resizing { lsn, segment });
         self.wait_to_freeze(file, lsn);
         Ok(true)
     }
@@ -293,13 +293,18 @@ impl Engine {
 
     /// Home has got the size that was logged, or has refused it, or nobody will give it.
     pub(crate) fn size_is_home(&mut self, file: FileIx, succeeded: bool) {
-        let Some(Resizing { segment }) = self.cache.files[file].logged.resizing.take() else {
+        let Some(Resizing { lsn, segment }) = self.cache.files[file].logged.resizing.take() else {
             return;
         };
         if succeeded {
             return self.change_retention(file, |retention| retention.settle(segment));
         }
-        // The record must not be replayed: everything goes home, and the file's records are revoked. Until then no sync succeeds by the log.
+        // The record must not be replayed: everything goes home, and the file's records are revoked. Until then no sync succeeds by the log, and
+        // a repair takes the record as void.
+        let tail = self.journal_mut().shared.tail();
+        let logged = &mut self.cache.files[file].logged;
+        logged.void_before(tail);
+        logged.refused_sizes.push(lsn);
         self.retain_no_more(file, segment);
         self.home_is_ahead(file);
         if self.is_ordered() && !self.cache.files[file].logged.checkpointing {
@@ -336,6 +341,10 @@ mod tests {
         replies: Vec<RequestId>,
         /// Writes that failed.
         failed: Vec<RequestId>,
+        /// Whether syncs of home fail.
+        syncs_fail: bool,
+        /// The files to be written from the log, each with the records that are not to be replayed.
+        redos: Vec<(FileId, Vec<Lsn>)>,
     }
 
     impl Bench {
@@ -355,7 +364,9 @@ mod tests {
             }
             let (groups, writes, replies) = (Vec::new(), Vec::new(), Vec::new());
             let now = Time::from_millis(1);
-            Bench { engine, now, requests: 0, groups, writes, replies, failed: Vec::new() }
+            let (failed, redos) = (Vec::new(), Vec::new());
+            let (requests, syncs_fail) = (0, false);
+            Bench { engine, now, requests, groups, writes, replies, failed, syncs_fail, redos }
         }
 
         fn request(&mut self) -> RequestId {
@@ -396,8 +407,10 @@ mod tests {
                         self.engine.complete(io, reserved, self.now);
                     }
                     Output::Command(Command::Sync { io, .. }) => {
-                        self.engine.complete(io, Completion::Synced { result: Ok(()) }, self.now);
+                        let result = if self.syncs_fail { Err(ErrorKind::Io) } else { Ok(()) };
+                        self.engine.complete(io, Completion::Synced { result }, self.now);
                     }
+                    Output::Redo { file, refused, .. } => self.redos.push((file, refused)),
                     Output::Command(Command::Map { io, .. }) => {
                         let mapped = Completion::Mapped { extents: Vec::new() };
                         self.engine.complete(io, mapped, self.now);
@@ -610,6 +623,50 @@ mod tests {
         }
         assert!(bench.replies.contains(&request));
         assert_eq!(bench.engine.not_committed(), []);
+    }
+
+    #[test]
+    fn what_is_rewritten_from_the_log_is_not_cut_at_a_size_that_home_refused() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 8192));
+        let request = bench.request();
+        let scope = FreezeScope::resizing(100);
+        assert_eq!(bench.engine.freeze(request, ONE, scope, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_group();
+        let file = bench.engine.cache.files.find(ONE).unwrap();
+        let size = bench.engine.cache.files[file].logged.last_change.unwrap();
+        // Home has taken the data when it refuses the size, and then cannot sync it.
+        bench.syncs_fail = true;
+        let refused = FreezeEnd { discard: None, size: None, written: false };
+        bench.engine.thaw(ONE, refused, bench.now);
+        let all_home = |bench: &mut Bench| {
+            for (io, _) in std::mem::take(&mut bench.writes) {
+                bench.engine.complete(io, Completion::Written { result: Ok(()) }, bench.now);
+                bench.settle();
+            }
+            while !bench.groups.is_empty() {
+                bench.end_group();
+            }
+            bench.tick_after(bench.engine.config.retry_delay);
+        };
+        for _ in 0..3 {
+            bench.settle();
+            all_home(&mut bench);
+        }
+        assert_eq!(bench.redos, [(ONE, vec![size])]);
+        bench.syncs_fail = false;
+        bench.engine.redone(ONE, Ok(()), bench.now);
+        let request = bench.request();
+        let synced = bench.engine.sync(request, ONE, Durability::Data, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        for _ in 0..3 {
+            bench.settle();
+            all_home(&mut bench);
+        }
+        assert!(bench.replies.contains(&request));
+        assert!(bench.engine.cache.files[file].logged.refused_sizes.is_empty(), "it is revoked");
+        assert_eq!(bench.redos.len(), 1);
     }
 
     #[test]

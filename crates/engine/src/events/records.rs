@@ -270,7 +270,7 @@ impl Engine {
         let logged = &self.cache.files[file].logged;
         if !self.has_records(file) || logged.first.is_none_or(|first| first >= before) {
             let last = logged.last;
-            self.caught_up(file, ahead);
+            self.caught_up(file, before, ahead);
             return Ok(last);
         }
         let record = Record::Revoke { file: self.cache.files[file].logged.node(), before };
@@ -282,13 +282,14 @@ impl Engine {
         logged.last = Some(lsn);
         logged.revoked = Some(lsn);
         logged.first = logged.last_change.filter(|&last| last >= before).map(|_| group);
-        self.caught_up(file, ahead);
+        self.caught_up(file, before, ahead);
         Ok(Some(lsn))
     }
 
-    /// The records are as new as home again, unless home was changed without Weir since.
-    pub(crate) fn caught_up(&mut self, file: FileIx, ahead: u64) {
+    /// Records from before a position are void. The others are as new as home again, unless home was changed without Weir since.
+    fn caught_up(&mut self, file: FileIx, before: Lsn, ahead: u64) {
         let logged = &mut self.cache.files[file].logged;
+        logged.void_before(before);
         if logged.ahead == ahead {
             logged.ahead = 0;
         }

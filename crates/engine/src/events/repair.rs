@@ -226,9 +226,9 @@ impl Engine {
         settled.repaired = settled.losses;
         let of_file = &self.cache.files[file];
         let (id, identity) = (of_file.id, of_file.logged.identity.clone());
-        let node = of_file.logged.node();
+        let (node, refused) = (of_file.logged.node(), of_file.logged.refused_sizes.clone());
         self.stats.log_redos += 1;
-        self.outputs.push_back(Output::Redo { file: id, identity, node, from, until });
+        self.outputs.push_back(Output::Redo { file: id, identity, node, from, until, refused });
     }
 
     /// The back end's answer to [`Output::Redo`].

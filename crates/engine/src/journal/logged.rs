@@ -35,6 +35,8 @@ pub(crate) struct Logged {
     pub(crate) retention: Retention,
     /// A size is in the log that home does not have yet.
     pub(crate) resizing: Option<Resizing>,
+    /// The records of sizes that home refused, and that no revoke has made void yet.
+    pub(crate) refused_sizes: Vec<Lsn>,
     /// A full sync is in progress to free the log.
     pub(crate) checkpointing: bool,
     /// A sync of home alone is in progress to free the log.
@@ -47,6 +49,11 @@ impl Logged {
     /// The file's number in the log. The file must have been identified.
     pub(crate) fn node(&self) -> u64 {
         self.node.expect("only a file that was identified is logged")
+    }
+
+    /// Records before this position are void, or not in the log any more.
+    pub(crate) fn void_before(&mut self, before: Lsn) {
+        self.refused_sizes.retain(|&lsn| lsn >= before);
     }
 
     /// Whether recovery finds the file.
@@ -82,6 +89,8 @@ impl Logged {
 /// A size that is in the log before home has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resizing {
+    /// Its record.
+    pub(crate) lsn: Lsn,
     /// The segment of its record.
     pub(crate) segment: Segment,
 }

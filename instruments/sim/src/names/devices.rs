@@ -34,7 +34,8 @@ impl Life {
                 Output::Log(LogCommand::Read { io, places }) => {
                     self.fly(Flight::ReadLog { io, places });
                 }
-                Output::Redo { file, identity, from, until, .. } => {
+                Output::Redo { file, identity, from, until, refused, .. } => {
+                    assert!(refused.is_empty(), "home refuses no size");
                     let node = NodeId(file.0);
                     self.fly(Flight::Redo { node, identity, from, until });
                 }
