@@ -28,6 +28,9 @@ use crate::place::{FileIx, Span};
 use crate::time::Time;
 use crate::waiters::freeze_state::FreezeState;
 
+/// Files that are written from the log at a time. For each the log is read from its beginning, by a thread of the back end.
+const REDOS_MAX: usize = 2;
+
 impl Engine {
     /// A sync of SOURCE's whole file system failed (syncfs(2)): what came home since each file's last sync
     /// may not be durable; of these files alone, if it is known which home has `lost` something of. Says which of them are attached.
@@ -211,8 +214,32 @@ impl Engine {
         }
     }
 
-    /// Starts the repair of a file that was just frozen.
+    /// Starts the repair of a file that was just frozen, when it is its turn.
     pub(crate) fn repair(&mut self, file: FileIx) {
+        let log = self.journal_mut();
+        if log.redos < REDOS_MAX {
+            self.start_redo(file);
+        } else {
+            log.redos_next.push_back(file);
+        }
+    }
+
+    /// Starts the repairs of frozen files whose turn it is. Some may not need theirs any more, or the log has failed.
+    fn start_next_redos(&mut self, now: Time) {
+        while self.journal_mut().redos < REDOS_MAX
+            && let Some(file) = self.journal_mut().redos_next.pop_front()
+        {
+            if !self.is_repaired(file) && self.journal_mut().repairs.contains(&file) {
+                self.start_redo(file);
+            } else {
+                self.cache.files[file].waiters.end_repair();
+                self.continue_after_repair(file, None, now);
+            }
+        }
+    }
+
+    fn start_redo(&mut self, file: FileIx) {
+        self.journal_mut().redos += 1;
         let log = self.journal.as_ref().expect("only files with a log are repaired");
         // The segments from there on are kept while they are needed.
         let lost = self.cache.files[file]
@@ -237,8 +264,8 @@ impl Engine {
         let file = self.cache.files.find(file).expect("a frozen file stays attached");
         let settled = &self.cache.files[file].settled;
         let again = settled.losses != settled.repaired;
-        self.cache.files[file].waiters.freeze =
-            self.cache.files[file].waiters.interrupted.take().unwrap_or(FreezeState::Thawed);
+        self.journal_mut().redos -= 1;
+        self.cache.files[file].waiters.end_repair();
         match result {
             // Another sync of home failed in the meantime, or the log did.
             Ok(()) if again || !self.journal_mut().repairs.contains(&file) => {}
@@ -260,18 +287,24 @@ impl Engine {
                 self.cannot_be_freed(kind);
             }
         }
-        self.end_waits_for_repair(file, result.err());
+        self.continue_after_repair(file, result.err(), now);
+        self.start_next_redos(now);
+        self.pump_log(now);
+    }
+
+    /// A file is not frozen any more for its repair: what waited for that goes on.
+    fn continue_after_repair(&mut self, file: FileIx, failed: Option<ErrorKind>, now: Time) {
+        self.end_waits_for_repair(file, failed);
         if self.cache.files[file].waiters.freeze == FreezeState::Thawed {
             self.run_queued(file, now);
-        } else {
-            if self.cache.files[file].waiters.is_urgent() {
-                self.write_back.sweeps.urgent.insert(file);
-            }
-            self.progress(file, now);
-            self.pump(now);
-            self.feed_starved(now);
+            return;
         }
-        self.pump_log(now);
+        if self.cache.files[file].waiters.is_urgent() {
+            self.write_back.sweeps.urgent.insert(file);
+        }
+        self.progress(file, now);
+        self.pump(now);
+        self.feed_starved(now);
     }
 
     /// All of the file's records are at home, though not durable there.
@@ -282,5 +315,123 @@ impl Engine {
             }
         }
         self.drop_spilled(file, 0, u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frames::FramePool;
+
+    use super::*;
+    use crate::command::{
+        Command, Completion, Durability, HomeAttributes, LogCommand, Outcome, Reply, RequestId,
+    };
+    use crate::config::Config;
+    use crate::testing::empty_log;
+
+    const FILES: u64 = 5;
+
+    /// An engine with files whose data is logged and at home, where a sync failed. Returns those of which the repair is under way.
+    fn all_lost(now: Time) -> (Engine, Vec<FileId>) {
+        let config =
+            Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        engine.start_log(empty_log(1 << 20));
+        for file in (0..FILES).map(FileId) {
+            let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+            engine.attach(file, home);
+            engine.identify(file, &file.0.to_le_bytes());
+            // The first sync brings the data home.
+            for _ in 0..2 {
+                let page = [7; PAGE_BYTES];
+                let _ = engine.write(RequestId(1), file, 0, &page, Durability::None, now);
+                let _ = engine.sync(RequestId(2), file, Durability::Data, now);
+                assert_eq!(run(&mut engine, now), []);
+            }
+        }
+        let later = now + engine.config.dirty_expire * 2;
+        engine.tick(later);
+        assert_eq!(run(&mut engine, later), []);
+        engine.home_sync_failed(ErrorKind::Io, None, later);
+        let redos = run(&mut engine, later);
+        (engine, redos)
+    }
+
+    /// Ends all that the engine wants at once, but for what is to be written from the log: returns those files.
+    fn run(engine: &mut Engine, now: Time) -> Vec<FileId> {
+        let mut redos = Vec::new();
+        loop {
+            engine.dispatch();
+            let (io, completion) = match engine.next_output() {
+                None => break,
+                Some(Output::Redo { file, .. }) => {
+                    redos.push(file);
+                    continue;
+                }
+                Some(Output::Log(LogCommand::Write { io, .. } | LogCommand::SyncHome { io })) => {
+                    engine.log_completed(io, Ok(()), now);
+                    continue;
+                }
+                Some(Output::Command(command)) => {
+                    let io = command.io();
+                    let completion = match command {
+                        Command::Write { .. } => Completion::Written { result: Ok(()) },
+                        Command::Sync { .. } => Completion::Synced { result: Ok(()) },
+                        Command::Reserve { .. } => Completion::Reserved { result: Ok(()) },
+                        Command::Map { .. } => Completion::Mapped { extents: Vec::new() },
+                        Command::Fetch { frames, .. } => {
+                            Completion::Fetched { frames, result: Ok(0) }
+                        }
+                    };
+                    (io, completion)
+                }
+                Some(Output::Reply { reply: Reply::Read(result), .. }) => {
+                    assert!(result.is_ok());
+                    continue;
+                }
+                Some(_) => continue,
+            };
+            engine.complete(io, completion, now);
+        }
+        engine.check_invariants();
+        redos
+    }
+
+    #[test]
+    fn few_files_are_written_from_the_log_at_a_time() {
+        let now = Time::from_millis(1);
+        let (mut engine, mut under_way) = all_lost(now);
+        let (now, mut repaired) = (engine.clock, Vec::new());
+        while let Some(file) = under_way.pop() {
+            assert!(under_way.len() < REDOS_MAX);
+            repaired.push(file);
+            engine.redone(file, Ok(()), now);
+            under_way.extend(run(&mut engine, now));
+        }
+        repaired.sort_unstable_by_key(|file| file.0);
+        assert_eq!(repaired, (0..FILES).map(FileId).collect::<Vec<_>>());
+        for file in repaired {
+            let page = [8; PAGE_BYTES];
+            let written = engine.write(RequestId(3), file, 0, &page, Durability::None, now);
+            assert_eq!(written, Outcome::Done(Ok(())));
+        }
+    }
+
+    #[test]
+    fn a_log_that_fails_meanwhile_is_not_written_to_files() {
+        let (mut engine, under_way) = all_lost(Time::from_millis(1));
+        let now = engine.clock;
+        let page = [8; PAGE_BYTES];
+        let waiting = FileId(FILES - 1);
+        assert!(!under_way.contains(&waiting));
+        let written = engine.write(RequestId(3), waiting, 0, &page, Durability::None, now);
+        assert_eq!(written, Outcome::Pending);
+        engine.log_failed(ErrorKind::Io, now);
+        for file in under_way {
+            engine.redone(file, Ok(()), now);
+            assert_eq!(run(&mut engine, now), []);
+        }
+        let written = engine.write(RequestId(4), waiting, 0, &page, Durability::None, now);
+        assert_eq!(written, Outcome::Done(Ok(())));
     }
 }

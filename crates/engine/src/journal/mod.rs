@@ -16,7 +16,7 @@ pub(crate) mod recorded;
 pub(crate) mod refused;
 pub(crate) mod settled;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use weir_journal::{AfterLsn, Journal};
 use weir_log::{Lsn, Record, Writer};
@@ -42,6 +42,9 @@ pub(crate) struct FileJournal {
     pub(crate) recorded: Recorded,
     /// Files for which home may have lost data that is in the log.
     pub(crate) repairs: BTreeSet<FileIx>,
+    /// Frozen files that are being written from the log, and those that wait for that.
+    pub(crate) redos: usize,
+    pub(crate) redos_next: VecDeque<FileIx>,
     /// Files that were changed and that a commit of everything does not make durable: the log does not serve them, or home is ahead of it.
     pub(crate) not_served: BTreeSet<FileIx>,
     /// Commands that wait until the records superseding older ones are durable.
@@ -101,6 +104,8 @@ impl FileJournal {
             shared: Journal::new(writer),
             failed: None,
             repairs: BTreeSet::new(),
+            redos: 0,
+            redos_next: VecDeque::new(),
             not_served: BTreeSet::new(),
             behind: Behind::default(),
             waiting: AfterLsn::default(),

@@ -44,6 +44,11 @@ impl FileWaiters {
             && self.freeze == FreezeState::Thawed
     }
 
+    /// The file was frozen for its repair, and that ends.
+    pub(crate) fn end_repair(&mut self) {
+        self.freeze = self.interrupted.take().unwrap_or(FreezeState::Thawed);
+    }
+
     /// A sync waits for dirty data of this file to go home.
     pub(crate) fn is_urgent(&self) -> bool {
         self.syncs.iter().any(|sync| sync.remaining > 0)
