@@ -670,6 +670,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_logged_while_a_file_is_rewritten_from_the_log_is_not_home() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 4096));
+        bench.tick_after(bench.engine.config.dirty_expire);
+        bench.end_group();
+        for (io, _) in std::mem::take(&mut bench.writes) {
+            bench.engine.complete(io, Completion::Written { result: Ok(()) }, bench.now);
+            bench.settle();
+        }
+        assert!(bench.write(ONE, 8192, 4096) && bench.write(OTHER, 0, 10));
+        bench.engine.home_sync_failed(ErrorKind::Io, None, bench.now);
+        bench.settle();
+        assert_eq!(bench.redos.len(), 1);
+        let request = bench.request();
+        let synced = bench.engine.sync(request, OTHER, Durability::Data, bench.now);
+        assert_eq!(synced, Outcome::Pending);
+        bench.settle();
+        bench.end_group();
+        assert!(bench.replies.contains(&request), "all is durable in the log");
+        bench.engine.redone(ONE, Ok(()), bench.now);
+        bench.settle();
+        let file = bench.engine.cache.files.find(ONE).unwrap();
+        let retention = &bench.engine.cache.files[file].logged.retention;
+        assert!(
+            retention.away.first().is_some(),
+            "the log is needed for what was logged meanwhile"
+        );
+    }
+
+    #[test]
     fn the_last_page_of_a_group_does_not_need_its_files_name_again() {
         let mut bench = Bench::new();
         let long = FileId(3);

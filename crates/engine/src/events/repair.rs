@@ -251,6 +251,7 @@ impl Engine {
         let until = log.shared.durable();
         let settled = &mut self.cache.files[file].settled;
         settled.repaired = settled.losses;
+        self.cache.files[file].logged.redone_until = until;
         let of_file = &self.cache.files[file];
         let (id, identity) = (of_file.id, of_file.logged.identity.clone());
         let (node, refused) = (of_file.logged.node(), of_file.logged.refused_sizes.clone());
@@ -275,7 +276,11 @@ impl Engine {
                 self.cache.files[file].home.unsynced = true;
                 self.cache.files[file].home.layout.stale = true;
                 self.change_retention(file, |retention| retention.rewritten());
-                self.logged_is_home(file);
+                // A commit of everything may have logged more of it meanwhile.
+                let logged = &self.cache.files[file].logged;
+                if logged.last.is_none_or(|last| last < logged.redone_until) {
+                    self.logged_is_home(file);
+                }
                 // The times of what was written again are to be restored.
                 self.report_clean(file);
                 if self.journal_mut().behind.lacks_room.is_some() {

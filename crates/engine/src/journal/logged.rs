@@ -37,6 +37,8 @@ pub(crate) struct Logged {
     pub(crate) resizing: Option<Resizing>,
     /// The records of sizes that home refused, and that no revoke has made void yet.
     pub(crate) refused_sizes: Vec<Lsn>,
+    /// The repair under way writes its records before this position.
+    pub(crate) redone_until: Lsn,
     /// A full sync is in progress to free the log.
     pub(crate) checkpointing: bool,
     /// A sync of home alone is in progress to free the log.
