@@ -175,7 +175,7 @@ impl FileSystem {
             home.times().note_write(attr::now());
         }
         let file = inode.node().file();
-        let durability = durability(open, mode.flags);
+        let durability = durability(open, mode);
         let appends = mode.flags & libc::O_APPEND != 0 && !mode.written_back;
         if appends && (inode.lane.was_posted_to() || open.lane.is_direct()) {
             // The kernel chose the end that it knows, but other writers may have appended by the lane.
@@ -218,9 +218,10 @@ impl FileSystem {
 /// What must be durable before a write is acknowledged.
 ///
 /// After a synchronous write through its page cache, the kernel itself sends an fsync before the call returns
-/// (generic_write_sync). Syncing here as well would do the work twice.
-fn durability(open: &Arc<OpenFile>, flags: i32) -> Durability {
-    if !open.uncached {
+/// (generic_write_sync). Syncing here as well would do the work twice. It sends none after an asynchronous write past its page
+/// cache (io_submit(2), io_uring), and nothing tells those from others.
+fn durability(open: &Arc<OpenFile>, WriteMode { flags, direct, .. }: WriteMode) -> Durability {
+    if !open.uncached && !direct {
         Durability::None
     } else if flags & libc::O_SYNC == libc::O_SYNC {
         Durability::All

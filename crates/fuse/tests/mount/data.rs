@@ -2,9 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, flock};
+use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use crate::Test;
@@ -19,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("a_shared_mapping_and_write_see_each_other", a_shared_mapping_and_write_see_each_other),
     ("direct_and_cached_opens_agree", direct_and_cached_opens_agree),
     ("synchronous_writes_are_home", synchronous_writes_are_home),
+    ("asynchronous_synchronous_writes_are_home", asynchronous_synchronous_writes_are_home),
     ("changes_underneath_are_seen_at_the_next_open", changes_underneath_are_seen_at_the_next_open),
     ("changes_underneath_before_the_close_are_seen", changes_underneath_before_the_close_are_seen),
     (
@@ -194,6 +196,75 @@ fn synchronous_writes_are_home() {
         assert_eq!(fs::read(fixture.home(name)).unwrap(), aligned, "{name}");
         assert_eq!(fixture.shard.stats().dirty_pages, 0, "{name}");
     }
+}
+
+/// Linux sends no fsync after a direct write by io_submit(2) that does not extend its file.
+fn asynchronous_synchronous_writes_are_home() {
+    const RWF_DSYNC: u32 = 2;
+    let fixture = Fixture::new();
+    for (name, flags, of_request) in [
+        ("sync", libc::O_SYNC, 0),
+        ("dsync", libc::O_DSYNC, 0),
+        ("request", 0, RWF_DSYNC),
+        ("direct", libc::O_DSYNC | libc::O_DIRECT, 0),
+    ] {
+        fs::write(fixture.at(name), [0; 8192]).unwrap();
+        fixture.sync();
+        let file =
+            OpenOptions::new().write(true).custom_flags(flags).open(fixture.at(name)).unwrap();
+        // Also of a description that was not opened with it.
+        fcntl_setfl(&file, fcntl_getfl(&file).unwrap() | OFlags::DIRECT).unwrap();
+        let mut memory = vec![0x5c_u8; 4096 + 4096];
+        let skew = memory.as_ptr().align_offset(4096);
+        let aligned = &mut memory[skew..skew + 4096];
+        assert_eq!(submitted(&file, aligned, 4096, of_request), 4096, "{name}");
+        assert!(&fs::read(fixture.home(name)).unwrap()[4096..] == aligned, "{name}");
+        assert_eq!(fixture.shard.stats().dirty_pages, 0, "{name}");
+    }
+}
+
+/// Writes by io_submit(2), and waits for the result.
+fn submitted(file: &File, data: &[u8], offset: i64, flags: u32) -> i64 {
+    /// `struct iocb` of linux/aio_abi.h, where bytes are in the order of most machines.
+    #[repr(C)]
+    struct Request {
+        data: u64,
+        key: u32,
+        flags: u32,
+        opcode: u16,
+        priority: i16,
+        fd: u32,
+        memory: u64,
+        len: u64,
+        offset: i64,
+        rest: [u64; 2],
+    }
+    const PWRITE: u16 = 1;
+    let (mut context, mut event) = (0_u64, [0_i64; 4]);
+    let request = Request {
+        data: 0,
+        key: 0,
+        flags,
+        opcode: PWRITE,
+        priority: 0,
+        fd: file.as_raw_fd().cast_unsigned(),
+        memory: data.as_ptr().addr() as u64,
+        len: data.len() as u64,
+        offset,
+        rest: [0; 2],
+    };
+    let list = [&raw const request];
+    // SAFETY: the memory that is named outlives the request, which has ended at the end.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_io_setup, 1_u32, &raw mut context), 0);
+        assert_eq!(libc::syscall(libc::SYS_io_submit, context, 1_i64, list.as_ptr()), 1);
+        let none = std::ptr::null::<libc::timespec>();
+        let ended =
+            libc::syscall(libc::SYS_io_getevents, context, 1_i64, 1_i64, &raw mut event, none);
+        assert_eq!(ended, 1);
+        assert_eq!(libc::syscall(libc::SYS_io_destroy, context), 0);
+    }
+    event[2]
 }
 
 fn changes_underneath_are_seen_at_the_next_open() {
