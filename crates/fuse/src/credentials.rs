@@ -22,7 +22,8 @@ impl Caller {
         Creator { uid: self.uid, gid: self.gid, umask }
     }
 
-    /// Whether setuid and setgid files keep these bits when the program writes to them (CAP_FSETID).
+    /// Whether setuid and setgid files keep these bits when the program writes to them (CAP_FSETID). Capabilities of another user
+    /// namespace than the daemon's do not count: everybody can make one, and has all there.
     pub(crate) fn keeps_privileges(&self) -> bool {
         if self.uid == 0 {
             return true;
@@ -30,6 +31,13 @@ impl Caller {
         let effective = self.status("CapEff:");
         let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
         effective.is_some_and(|effective| effective & 1 << CAP_FSETID != 0)
+            && self.is_in_our_user_namespace()
+    }
+
+    fn is_in_our_user_namespace(&self) -> bool {
+        let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        let ours = of("self");
+        ours.is_some() && of(&self.pid.to_string()) == ours
     }
 
     /// Whether the program belongs to a group.

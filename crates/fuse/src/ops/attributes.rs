@@ -29,6 +29,8 @@ pub(crate) struct SetAttributes {
     pub(crate) handle: Option<u64>,
     pub(crate) atime: Option<SetTime>,
     pub(crate) mtime: Option<SetTime>,
+    /// With the size: the file loses set-user-ID and set-group-ID.
+    pub(crate) drops_privileges: bool,
 }
 
 impl FileSystem {
@@ -83,8 +85,9 @@ impl FileSystem {
     ) -> SetAttributes {
         let Some(size) = set.size.filter(|_| inode.lane.was_posted_to()) else { return set };
         let by = set.handle.map(|handle| (thread, handle));
-        let is_alone =
-            set == SetAttributes { size: set.size, handle: set.handle, ..Default::default() };
+        let SetAttributes { size: _, handle, drops_privileges, .. } = set;
+        let is_alone = set
+            == SetAttributes { size: Some(size), handle, drops_privileges, ..Default::default() };
         let (Some(by), true) = (by, is_alone) else {
             inode.lane.size_is_set();
             return set;
@@ -141,9 +144,10 @@ impl FileSystem {
         };
         match set.size {
             None => done(finish(&inode, Ok(()))),
-            Some(size) => self.truncate(caller, inode, size, move |inode, resized| {
-                done(finish(inode, resized));
-            }),
+            Some(size) => {
+                let truncated = move |inode: &_, resized| done(finish(inode, resized));
+                self.truncate(caller, inode, size, set.drops_privileges, truncated);
+            }
         }
     }
 
@@ -163,7 +167,8 @@ impl FileSystem {
         if set.atime.is_some() || set.mtime.is_some() {
             self.set_times_with(inode, || self.set_times(inode, set))?;
         }
-        if SetAttributes::default() != (SetAttributes { size: None, handle: None, ..*set }) {
+        let rest = SetAttributes { size: None, handle: None, drops_privileges: false, ..*set };
+        if rest != SetAttributes::default() {
             self.note_attributes_changed(inode);
         }
         Ok(())
@@ -344,6 +349,7 @@ impl FileSystem {
         caller: &Caller,
         inode: Arc<Inode>,
         size: u64,
+        drops_privileges: bool,
         done: impl FnOnce(&Arc<Inode>, Result<(), Errno>) + Send + 'static,
     ) {
         if inode.file().is_none() {
@@ -354,7 +360,7 @@ impl FileSystem {
             Ok(cached) => cached,
             Err(errno) => return done(&inode, Err(errno)),
         };
-        self.drop_privileges_for(&inode, caller);
+        self.drop_privileges(&inode, caller, drops_privileges);
         let fs = Arc::clone(self);
         self.when_fresh(Arc::clone(&inode), cached, move |fresh| {
             if let Err(errno) = fresh {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::process::Command;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
@@ -11,6 +12,11 @@ use crate::fixture::{Fixture, open};
 
 pub const TESTS: &[Test] = &[
     ("a_strangers_write_takes_setuid", a_strangers_write_takes_setuid),
+    (
+        "capabilities_of_a_user_namespace_keep_nothing",
+        capabilities_of_a_user_namespace_keep_nothing,
+    ),
+    ("root_may_lack_the_capability_to_keep_setuid", root_may_lack_the_capability_to_keep_setuid),
     ("roots_write_keeps_setuid", roots_write_keeps_setuid),
     ("any_write_takes_capabilities", any_write_takes_capabilities),
     ("capabilities_outlive_what_was_written_before", capabilities_outlive_what_was_written_before),
@@ -51,6 +57,36 @@ fn a_strangers_write_takes_setuid() {
     privileged(&fixture, "again");
     assert!(fixture.stranger("echo x >> again"));
     assert_eq!(mode(&fixture, "again"), 0o777);
+}
+
+/// Everybody has all capabilities in a user namespace of their own, over nothing outside.
+fn capabilities_of_a_user_namespace_keep_nothing() {
+    let fixture = Fixture::new();
+    if !fixture.stranger("unshare -Ur true") {
+        return println!("    (not checked: no user namespaces)");
+    }
+    for (name, command) in [
+        ("append", "sh -c 'echo x >> append'"),
+        ("truncate", "truncate -s 3 truncate"),
+        ("allocate", "fallocate -l 8192 allocate"),
+        (
+            "copy",
+            "python3 -c 'import os; os.copy_file_range(os.open(\"allocate\", 0), os.open(\"copy\", 1), 9)'",
+        ),
+    ] {
+        privileged(&fixture, name);
+        assert!(fixture.stranger(&format!("unshare -Ur {command}")), "{command}");
+        assert_eq!(mode(&fixture, name), 0o777, "{command}");
+    }
+}
+
+fn root_may_lack_the_capability_to_keep_setuid() {
+    let fixture = Fixture::new();
+    privileged(&fixture, "truncate");
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-fsetid", "truncate", "-s", "3"]);
+    assert!(command.arg(fixture.at("truncate")).status().unwrap().success());
+    assert_eq!(mode(&fixture, "truncate"), 0o777);
 }
 
 fn roots_write_keeps_setuid() {

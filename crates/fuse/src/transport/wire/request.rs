@@ -366,6 +366,8 @@ mod valid {
     pub(super) const HANDLE: u32 = 1 << 6;
     pub(super) const ATIME_NOW: u32 = 1 << 7;
     pub(super) const MTIME_NOW: u32 = 1 << 8;
+    /// FATTR_KILL_SUIDGID.
+    pub(super) const DROPS_PRIVILEGES: u32 = 1 << 11;
 }
 
 fn set_attributes(mut fixed: Fields<'_>) -> Result<SetAttributes, Malformed> {
@@ -392,6 +394,7 @@ fn set_attributes(mut fixed: Fields<'_>) -> Result<SetAttributes, Malformed> {
         handle: is_set(valid::HANDLE).then_some(handle),
         atime: time(valid::ATIME, valid::ATIME_NOW, atime, atime_nsec),
         mtime: time(valid::MTIME, valid::MTIME_NOW, mtime, mtime_nsec),
+        drops_privileges: is_set(valid::DROPS_PRIVILEGES),
     })
 }
 
@@ -567,6 +570,11 @@ mod tests {
         assert!(matches!(set.atime, Some(SetTime::Now)));
         let mtime = SetTime::To { seconds: -2, nanoseconds: 750_000_000 };
         assert_eq!(set.mtime, Some(mtime));
+        assert!(!set.drops_privileges);
+        let fixed = bytes(&[(valid::SIZE | 1 << 11).into(), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let request = Request::new(header(opcode::SETATTR, 88), &fixed, &[]).unwrap();
+        let Ok(Operation::SetAttributes(set)) = request.operation() else { panic!("not setattr") };
+        assert!(set.drops_privileges);
     }
 
     #[test]
