@@ -246,8 +246,22 @@ impl FileSystem {
         Ok(())
     }
 
+    /// A name was moved away at home, which has left something there that home is to be asked for.
+    pub(crate) fn tell_tree_of_whiteout(&self, at: names::Place<'_>) {
+        self.tell_tree_and(at, None, |tree, at| tree.forget(at));
+    }
+
     /// A name was changed at home: it leads there now.
     pub(crate) fn tell_tree(&self, at: names::Place<'_>, node: Option<(NodeId, &Status)>) {
+        self.tell_tree_and(at, node, |_, _| ());
+    }
+
+    fn tell_tree_and(
+        &self,
+        at: names::Place<'_>,
+        node: Option<(NodeId, &Status)>,
+        then: impl FnOnce(&mut tree::Tree, &Place),
+    ) {
         let (Some(behind), Ok(at)) = (&self.write_behind, place(at)) else { return };
         behind.home_is_changed();
         behind.note_changed_at_home(at.parent());
@@ -264,6 +278,7 @@ impl FileSystem {
             self.inodes.keep(node);
         }
         state.changed_at_home(&at, node.map(|(node, _)| node));
+        then(&mut state.tree, &at);
     }
 
     /// Waits until home has all names of a directory.

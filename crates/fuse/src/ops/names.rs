@@ -535,8 +535,13 @@ impl FileSystem {
         let at_home = |named: &'_ Named| (named.node, named.status);
         let (new, old) = (moved.as_ref().map(at_home), replaced.as_ref().map(at_home));
         self.tell_tree(to, new.as_ref().map(|(node, status)| (*node, status)));
-        let old = old.filter(|_| exchange);
-        self.tell_tree(from, old.as_ref().map(|(node, status)| (*node, status)));
+        match flags & libc::RENAME_WHITEOUT {
+            0 => {
+                let old = old.filter(|_| exchange);
+                self.tell_tree(from, old.as_ref().map(|(node, status)| (*node, status)));
+            }
+            _ => self.tell_tree_of_whiteout(from),
+        }
         if let Some(moved) = &moved {
             self.found_at(moved.node, to);
         }

@@ -3,6 +3,7 @@
 //!
 //! Home is as quick as the test. Where a test is about names that home does not have, they are [`Held`].
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{
@@ -34,6 +35,7 @@ pub const TESTS: &[Test] = &[
     ("behind_calls_fail_as_anywhere", calls_fail_as_anywhere),
     ("behind_renames_of_what_home_lacks", renames_of_what_home_lacks),
     ("behind_renames_of_what_home_has", renames_of_what_home_has),
+    ("behind_a_whiteout_is_seen", a_whiteout_is_seen),
     ("behind_what_is_made_and_removed_stays_here", what_is_made_and_removed_stays_here),
     ("behind_names_that_home_has_are_removed", names_that_home_has_are_removed),
     ("behind_an_open_file_outlives_its_name", an_open_file_outlives_its_name),
@@ -320,6 +322,36 @@ const RENAMED: &[&str] = &[
     "new2 2 three",
     "other/ 2",
 ];
+
+/// Home makes the whiteout, a device file, under the old name.
+fn a_whiteout_is_seen() {
+    let fixture = mounted();
+    let at = fixture.at("directory");
+    fs::create_dir(&at).unwrap();
+    // The whole directory is known from here on.
+    assert_eq!(seen(&at), Vec::<String>::new());
+    for name in ["made", "home"] {
+        File::create(at.join(name)).unwrap();
+    }
+    bring_home(&fixture);
+    let hide = |name: &str| {
+        rename_with(at.join(name), at.join("new"), RenameFlags::WHITEOUT).map(|()| {
+            assert!(fs::symlink_metadata(at.join(name)).unwrap().file_type().is_char_device());
+            assert_eq!(errno(File::create_new(at.join(name))), libc::EEXIST);
+            assert!(names_in(&at).contains(OsStr::new(name)));
+        })
+    };
+    if errno(hide("home")) == libc::EINVAL {
+        return println!("    (not checked: the file system underneath knows no whiteouts)");
+    }
+    File::create(at.join("later")).unwrap();
+    hide("later").unwrap();
+    fs::remove_file(at.join("later")).unwrap();
+    fs::write(at.join("later"), b"made again").unwrap();
+    bring_home(&fixture);
+    assert_eq!(names_in(&at), names_in(&fixture.home("directory")));
+    assert_eq!(fs::read(fixture.home("directory").join("later")).unwrap(), b"made again");
+}
 
 fn renames_of_what_home_lacks() {
     let fixture = mounted();
