@@ -30,9 +30,11 @@ struct State {
 }
 
 impl Times {
-    /// A program wrote, or changed the size: both times are `now`.
+    /// A program wrote, or changed the size: both times are `now`, or that of a write that looked at the clock later but was
+    /// noted before.
     pub fn note_write(&self, now: Timestamp) {
         let mut state = self.lock();
+        let now = state.ctime.filter(|noted| overtook(*noted, now)).unwrap_or(now);
         state.mtime = Some(now);
         state.ctime = Some(now);
         state.disturbed = true;
@@ -122,5 +124,36 @@ impl Times {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a time that was noted before is later than `now`, and not because the clock was set back.
+fn overtook(noted: Timestamp, now: Timestamp) -> bool {
+    let is_later = (noted.tv_sec, noted.tv_nsec) > (now.tv_sec, now.tv_nsec);
+    is_later && noted.tv_sec - now.tv_sec <= 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_at_once_do_not_set_times_back() {
+        let at = |tv_sec, tv_nsec| Timestamp { tv_sec, tv_nsec };
+        let times = Times::default();
+        let shown = |now| {
+            times.note_write(now);
+            times.overlay()
+        };
+        let both = |time| (Some(time), Some(time));
+        assert_eq!(shown(at(100, 7)), both(at(100, 7)));
+        assert_eq!(shown(at(100, 6)), both(at(100, 7)));
+        assert_eq!(shown(at(99, 999_999_999)), both(at(100, 7)));
+        assert_eq!(shown(at(100, 8)), both(at(100, 8)));
+        // The clock was set back.
+        assert_eq!(shown(at(50, 0)), both(at(50, 0)));
+        // A program may set a time to come.
+        times.set_mtime(at(1000, 0), at(50, 1));
+        assert_eq!(shown(at(50, 2)), both(at(50, 2)));
     }
 }
