@@ -446,6 +446,15 @@ fn valid(fs: &FileSystem, attributes: &Attributes) -> Valid {
     Valid { entry: options.entry_timeout, attr: options.attr_timeout_of(attributes) }
 }
 
+/// What was listed before an error: it has been counted as looked up. The next request meets the error.
+fn listed_until(result: Result<(), Errno>, names: Names) -> Result<Body, Errno> {
+    let listed = names.into_body();
+    match result {
+        Err(errno) if listed.len() == 0 => Err(errno),
+        _ => Ok(listed),
+    }
+}
+
 fn list(
     fs: &Arc<FileSystem>,
     from: Position,
@@ -457,11 +466,11 @@ fn list(
     let listed = if with_attributes {
         let valid = |attributes: &Attributes| valid(fs, attributes);
         let mut listing = NamesAndAttributes { names, valid };
-        fs.list(from, &mut listing)?;
-        listing.names.into_body()
+        let result = fs.list(from, &mut listing);
+        listed_until(result, listing.names)?
     } else {
-        fs.list(from, &mut names)?;
-        names.into_body()
+        let result = fs.list(from, &mut names);
+        listed_until(result, names)?
     };
     if listed.len() == 0 {
         fs.listings.ended(&from);
