@@ -12,6 +12,9 @@ const FDSYNC: u16 = 3;
 const POLL: u16 = 5;
 const NOOP: u16 = 6;
 const PREADV: u16 = 7;
+/// `RWF_APPEND`, and where a request has such flags.
+const APPEND: u32 = 0x10;
+const FLAGS_AT: usize = if cfg!(target_endian = "little") { 12 } else { 8 };
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct Request {
     pub changes: bool,
     /// It syncs its file, which the file system may tell others.
     pub syncs: bool,
+    /// It appends, whether or not its description does.
+    pub appends: bool,
     /// The eventfd that is told.
     pub tells: Option<i32>,
 }
@@ -36,6 +41,7 @@ impl Request {
             fd: word(20).cast_signed(),
             changes: !is_quiet,
             syncs: matches!(opcode, FSYNC | FDSYNC),
+            appends: !is_quiet && word(FLAGS_AT) & APPEND != 0,
             tells: (word(56) & TELLS != 0).then(|| word(60).cast_signed()),
         }
     }
@@ -49,7 +55,7 @@ mod tests {
     fn requests_are_read_as_the_kernel_reads_them() {
         let mut bytes = [0; BYTES];
         bytes[20] = 7;
-        let read = Request { fd: 7, changes: false, syncs: false, tells: None };
+        let read = Request { fd: 7, changes: false, syncs: false, appends: false, tells: None };
         assert_eq!(Request::of(&bytes), read);
         for opcode in [2, 3] {
             bytes[16] = opcode;
@@ -62,5 +68,7 @@ mod tests {
         bytes[56] = 1;
         bytes[60] = 9;
         assert_eq!(Request::of(&bytes), Request { changes: true, tells: Some(9), ..read });
+        bytes[FLAGS_AT..FLAGS_AT + 4].copy_from_slice(&libc::RWF_APPEND.to_ne_bytes());
+        assert!(Request::of(&bytes).appends);
     }
 }

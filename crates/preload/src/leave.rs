@@ -1,7 +1,8 @@
 //! Taking descriptions out of the lane, before a call that the lane cannot do or does not see.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 
+use weir_lane::aio::{self, Request};
 use weir_lane::wire::{LEAVE, Leave};
 
 use crate::description::{self, Description};
@@ -36,13 +37,51 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
 
 /// A descriptor is about to be passed to another program, which does not use the lane, or will attach its own description.
 pub(crate) fn pass(fd: c_int, description: &Description) {
+    if description.attached().is_some() {
+        leave_with_cache(fd, description);
+    }
+}
+
+fn leave_with_cache(fd: c_int, description: &Description) {
     if let Some((client, file)) = description.attached() {
         position::set_if_noted(fd, client, file);
-        let has_left = leave(fd, description, description::PASSED);
-        // The other program knows nothing of O_DIRECT: the kernel sends a long append past its page cache as several requests at once. In
-        // a child of vfork(2) the descriptor may be another one than the table says.
-        if has_left && home::is_ours() {
-            use_cache(fd, description);
+    }
+    let has_left = leave(fd, description, description::PASSED);
+    // The other program knows nothing of O_DIRECT: the kernel sends a long append past its page cache as several requests at once. In
+    // a child of vfork(2) the descriptor may be another one than the table says.
+    if has_left && home::is_ours() {
+        use_cache(fd, description);
+    }
+}
+
+/// The kernel is about to append to the file's end as it knows that (RWF_APPEND): the daemon is not told that it is an append. From
+/// here on it knows the end, since nobody posts beside a description that is the kernel's.
+#[cold]
+pub(crate) fn before_append(fd: c_int) {
+    if let Some(description) = find_connected(fd).filter(|description| !description.is_kernels()) {
+        leave_with_cache(fd, description);
+    }
+}
+
+/// Requests are about to be made by io_submit(2). Of those past its page cache the kernel makes several at once, and each part of an
+/// append is applied at the end that the file has when it arrives.
+pub(crate) fn before_submit(count: c_long, list: *const usize) {
+    if !connection::is_client() || !table::has_noted() {
+        return;
+    }
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        let (mut address, mut bytes) = ([0_usize], [[0_u8; aio::BYTES]]);
+        let read = sys::read_own_memory(list.wrapping_add(index).addr(), &mut address)
+            .and_then(|()| sys::read_own_memory(address[0], &mut bytes));
+        // The kernel ends there, too.
+        let Some(()) = read else { return };
+        let request = Request::of(&bytes[0]);
+        let appends = |description: &Description| {
+            description.attached().is_some() && description.flags() & description::APPENDS != 0
+        };
+        let is_append = request.appends || table::known(request.fd).is_some_and(appends);
+        if request.changes && is_append {
+            before_append(request.fd);
         }
     }
 }

@@ -14,6 +14,7 @@ import os
 import shutil
 import socket
 import stat
+import struct
 import subprocess
 import sys
 
@@ -22,6 +23,9 @@ libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_
 libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
 KEEP_SIZE, PUNCH_HOLE, COLLAPSE, ZERO_RANGE, INSERT = 1, 2, 8, 16, 32
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
+RWF_APPEND = 16
+# io_setup(2), io_destroy(2), io_getevents(2), io_submit(2)
+IO_CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
 
 
 def answer(call, *arguments, **options):
@@ -138,6 +142,56 @@ def open_flags():
     fd = os.open("direct", os.O_RDONLY)
     say("write on a read-only descriptor", answer(os.write, fd, b"x"))
     os.close(fd)
+
+
+def appends():
+    """Appends by a flag of the call, and by io_submit(2), to files that were written by write(2) before."""
+    def written(name, flags=0):
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | flags, 0o644)
+        for number in range(200):
+            os.write(fd, b"%05d\n" % number)
+        return fd
+
+    ways = {
+        "pwritev2": lambda fd: os.pwritev(fd, [b"appended\n"], 0, RWF_APPEND),
+        "io_submit": lambda fd: submit(fd, [b"appended\n"], RWF_APPEND),
+    }
+    for name, way in ways.items():
+        fd = written(name)
+        say(f"{name} with RWF_APPEND", answer(way, fd), os.fstat(fd).st_size, digest(name))
+        os.write(fd, b"at the position")
+        say("and the position", os.lseek(fd, 0, os.SEEK_CUR), digest(name))
+        os.close(fd)
+        # By a description that was not used before.
+        fd = written(name, os.O_TRUNC | os.O_APPEND)
+        other = os.open(name, os.O_WRONLY)
+        say("by another description", answer(way, other), digest(name))
+        os.write(fd, b"more")
+        say("and more", answer(way, other), os.fstat(fd).st_size, digest(name))
+        os.close(other)
+        os.close(fd)
+        os.unlink(name)
+    fd = written("long", os.O_APPEND)
+    parts = [bytes([number]) * (5 << 20) for number in (1, 2)]
+    say("long appends by io_submit", answer(submit, fd, parts), os.fstat(fd).st_size, digest("long"))
+    os.close(fd)
+    os.unlink("long")
+
+
+def submit(fd, parts, flags=0):
+    """Writes each part by io_submit(2), all at once. What each has written."""
+    setup, destroy, getevents, submits = IO_CALLS[os.uname().machine]
+    context, count = ctypes.c_ulong(0), len(parts)
+    requests = [ctypes.create_string_buffer(struct.pack(
+        "=QIIHhIQQqQII", 0, 0, flags, 1, 0, fd, ctypes.cast(part, ctypes.c_void_p).value, len(part), 0, 0, 0, 0), 64)
+        for part in parts]
+    pointers = (ctypes.c_void_p * count)(*map(ctypes.addressof, requests))
+    events = (ctypes.c_int64 * (4 * count))()
+    assert libc.syscall(ctypes.c_long(setup), ctypes.c_long(8), ctypes.byref(context)) == 0
+    assert libc.syscall(ctypes.c_long(submits), context, ctypes.c_long(count), pointers) == count
+    assert libc.syscall(ctypes.c_long(getevents), context, ctypes.c_long(count), ctypes.c_long(count), events, None) == count
+    libc.syscall(ctypes.c_long(destroy), context)
+    return sorted(events[2::4])
 
 
 def renames():
@@ -418,7 +472,7 @@ def running():
 def main():
     os.chdir(sys.argv[1])
     os.umask(0o022)
-    for part in (open_flags, renames, fallocates, holes, copies, attributes, acls, set_id_bits, owners,
+    for part in (open_flags, appends, renames, fallocates, holes, copies, attributes, acls, set_id_bits, owners,
                  times, sizes, names, running):
         say(f"== {part.__name__}")
         part()

@@ -226,6 +226,9 @@ interpose! {
 
     fn pwritev2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
         if table::is_plain(fd) || flags != 0 {
+            if flags & libc::RWF_APPEND != 0 {
+                leave::before_append(fd);
+            }
             return next(fd, pieces, count, at, flags);
         }
         let place = Some(&at).filter(|at| **at != -1);
@@ -235,6 +238,9 @@ interpose! {
 
     fn pwritev64v2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
         if table::is_plain(fd) || flags != 0 {
+            if flags & libc::RWF_APPEND != 0 {
+                leave::before_append(fd);
+            }
             return next(fd, pieces, count, at, flags);
         }
         let place = Some(&at).filter(|at| **at != -1);

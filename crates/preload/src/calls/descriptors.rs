@@ -119,6 +119,16 @@ interpose! {
                     leave::transfer(a as c_int);
                     next(number, a, b, c, d, e, f)
                 }
+                libc::SYS_pwritev2 => {
+                    if f as c_int & libc::RWF_APPEND != 0 {
+                        leave::before_append(a as c_int);
+                    }
+                    next(number, a, b, c, d, e, f)
+                }
+                libc::SYS_io_submit => {
+                    leave::before_submit(b as c_long, c as *const usize);
+                    next(number, a, b, c, d, e, f)
+                }
                 libc::SYS_sendfile => {
                     leave::transfer(b as c_int);
                     next(number, a, b, c, d, e, f)

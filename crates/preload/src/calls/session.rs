@@ -1,4 +1,4 @@
-//! Calls that are of interest in sessions alone: they send, change names, or signal ([`crate::session`]).
+//! Calls that are of interest in sessions ([`crate::session`]), most of them there alone: they send, change names, or signal.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
@@ -7,7 +7,7 @@ use libc::{pid_t, sockaddr, socklen_t, timespec};
 use super::data::{pthread_testcancel, rest};
 use super::interpose;
 use crate::session::{self, Path, Written};
-use crate::{data, sys};
+use crate::{data, leave, sys};
 
 /// Makes a call that changes what paths name by the door, and returns its result.
 macro_rules! by_door {
@@ -74,6 +74,7 @@ interpose! {
 
     // libaio's: it returns a negative error number, and does no more than the system call.
     fn io_submit(context: usize, count: c_long, list: *const usize) -> c_int as next {
+        leave::before_submit(count, list);
         // SAFETY: the arguments are the program's.
         let submitted = unsafe { session::submit(context, count, list) };
         submitted.unwrap_or_else(|| sys::submit(context, count, list)) as c_int
