@@ -319,7 +319,7 @@ impl FileSystem {
         state.has_old_pages |= cached != Cached::Good;
         if state.descriptions == 0 {
             // The bits may have been set directly at home.
-            inode.set_unprivileged(false);
+            inode.may_be_privileged();
             if state.seen.is_some() {
                 cached = self.check_cached(inode, home, &mut state)?;
             }

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::FileType;
@@ -87,9 +87,9 @@ struct Changed {
     bringing: u32,
 }
 
-/// Whether writing to a file must take privileges from it (setuid, setgid, file capabilities).
-const PRIVILEGES_UNKNOWN: u8 = 0;
-const PRIVILEGES_NONE: u8 = 1;
+/// What was known of a regular file's privileges (setuid, setgid, file capabilities) before they were looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Privileges(u32);
 
 /// One inode that is held.
 #[derive(Debug)]
@@ -103,7 +103,8 @@ pub(crate) struct Inode {
     /// See [`Inode::shown_ctime`].
     changed: Mutex<Changed>,
     attached: AtomicBool,
-    privileges: AtomicU8,
+    /// Odd: it is known to have no privileges that a write must take. It changes whenever it may have got some.
+    privileges: AtomicU32,
     /// The inode was used since the table was last searched for idle inodes.
     used: AtomicBool,
     /// It has no name any more, so that it is not found again once its descriptor is closed.
@@ -161,7 +162,7 @@ impl Inode {
             made: Mutex::new(None),
             changed: Mutex::default(),
             attached: AtomicBool::new(false),
-            privileges: AtomicU8::new(PRIVILEGES_UNKNOWN),
+            privileges: AtomicU32::new(0),
             used: AtomicBool::new(true),
             nameless: AtomicBool::new(false),
             linked: AtomicBool::new(false),
@@ -362,13 +363,24 @@ impl Inode {
 
     /// Whether a write need not look for privileges to take away.
     pub(crate) fn is_unprivileged(&self) -> bool {
-        self.privileges.load(Ordering::Relaxed) == PRIVILEGES_NONE
+        self.privileges.load(Ordering::Acquire) & 1 != 0
     }
 
-    /// Notes whether the file is known to have no privileges.
-    pub(crate) fn set_unprivileged(&self, none: bool) {
-        let privileges = if none { PRIVILEGES_NONE } else { PRIVILEGES_UNKNOWN };
-        self.privileges.store(privileges, Ordering::Relaxed);
+    /// To be called before the privileges are looked at, for [`Inode::set_unprivileged`].
+    pub(crate) fn privileges(&self) -> Privileges {
+        Privileges(self.privileges.load(Ordering::Acquire))
+    }
+
+    /// The file was found to have no privileges: that is known, unless it may have got some meanwhile.
+    pub(crate) fn set_unprivileged(&self, Privileges(before): Privileges) {
+        let (now, ordering) = (before | 1, Ordering::AcqRel);
+        let _ = self.privileges.compare_exchange(before, now, ordering, Ordering::Relaxed);
+    }
+
+    /// The file may have been given privileges. To be called after that.
+    pub(crate) fn may_be_privileged(&self) {
+        let next = |now: u32| Some((now | 1).wrapping_add(1));
+        let _ = self.privileges.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
     }
 
     /// It lost its last name: it is held from now on, until the kernel forgets it.

@@ -260,8 +260,9 @@ impl FileSystem {
             status.ctime = now;
         });
         inode.note_changed(now);
-        inode.set_unprivileged(false);
-        match behind.set(&self.inodes, inode, now, attributes) {
+        let set = behind.set(&self.inodes, inode, now, attributes);
+        inode.may_be_privileged();
+        match set {
             // It cannot be logged.
             Err(Unchanged::Refused(Refused::Unknown)) => self.set_at_home(behind, inode),
             set => Ok(set.map(|()| true)?),
@@ -304,7 +305,7 @@ impl FileSystem {
         };
         let mode = mode & 0o7777;
         self.home.execute(NameCommand::SetMode { inode: inode.path_fd()?, mode })?;
-        inode.set_unprivileged(false);
+        inode.may_be_privileged();
         note_change(inode);
         Ok(())
     }

@@ -880,7 +880,7 @@ impl FileSystem {
                 _ => Err(error),
             })?;
         }
-        inode.set_unprivileged(false);
+        inode.may_be_privileged();
         Ok(())
     }
 

@@ -176,7 +176,7 @@ impl FileSystem {
         };
         let (parent, name) = (new.parent, new.name.to_owned());
         let fs = Arc::clone(self);
-        self.open_created(caller, inode, mode, flags, move |created| {
+        self.open_created(caller, inode, flags, move |created| {
             if created.is_err() {
                 // The file exists nevertheless.
                 fs.reclaimer.drop_name(parent, &name);
@@ -199,7 +199,7 @@ impl FileSystem {
         done: impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static,
     ) {
         match self.create_unnamed_inode(caller, directory, mode, umask) {
-            Ok(inode) => self.open_created(caller, inode, mode, flags, done),
+            Ok(inode) => self.open_created(caller, inode, flags, done),
             Err(errno) => done(Err(errno)),
         }
     }
@@ -242,7 +242,6 @@ impl FileSystem {
         self: &Arc<Self>,
         caller: &Caller,
         inode: Arc<Inode>,
-        mode: u32,
         flags: i32,
         done: impl FnOnce(Result<(Attributes, Opened), Errno>) + Send + 'static,
     ) {
@@ -251,11 +250,14 @@ impl FileSystem {
         // A new file has nothing to truncate.
         let flags = flags & !libc::O_TRUNC;
         self.open_inode(caller, inode, Access::from_flags(flags), move |opened| {
-            // A new file has no capabilities, and these bits only if they were asked for.
-            created.set_unprivileged(mode & (libc::S_ISUID | libc::S_ISGID) == 0);
             let entry = opened.and_then(|opened| {
+                let before = created.privileges();
                 let attributes = fs.attributes(&created);
                 let attributes = attributes.inspect_err(|_| fs.close(opened.handle))?;
+                // A new file has no capabilities.
+                if attributes.mode & (libc::S_ISUID | libc::S_ISGID) == 0 {
+                    created.set_unprivileged(before);
+                }
                 Ok((attributes, opened))
             });
             if entry.is_err() {

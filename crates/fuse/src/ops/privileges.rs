@@ -50,24 +50,26 @@ impl FileSystem {
 
     /// Takes a file's capabilities, and its bits too if `bits`, unless it is known to have none.
     ///
-    /// A failure is not reported to the writer. If the daemon may not change the mode, home clears the bits itself when
-    /// the daemon writes, and it clears capabilities when data arrives.
+    /// A failure is not reported to the writer: the next write tries again. If the daemon may not change the mode, home clears the
+    /// bits itself when the daemon writes, and it clears capabilities when data arrives.
     pub(crate) fn drop_privileges(&self, inode: &Inode, caller: &Caller, bits: bool) {
         if inode.is_unprivileged() {
             return;
         }
+        let before = inode.privileges();
         self.log_mtime_of_write(inode);
         let Ok(Permissions { mut mode, gid, is_behind }) = self.permissions(inode) else { return };
         let (mut changed, mut at_home_changed) = (false, false);
         let wanted = if bits { unprivileged(mode, || caller.is_in_group(gid)) } else { mode };
         if wanted != mode {
-            mode = wanted;
             let set = match is_behind {
-                true => self.set_mode_behind(inode, mode),
-                false => self.set_mode_at_home(inode, mode),
+                true => self.set_mode_behind(inode, wanted),
+                false => self.set_mode_at_home(inode, wanted),
             };
             match set {
-                Ok(()) => (changed, at_home_changed) = (true, !is_behind),
+                Ok(()) => (mode, changed, at_home_changed) = (wanted, true, !is_behind),
+                // Home takes them with the data.
+                Err(error) if [libc::EPERM, libc::EACCES].contains(&error.code()) => mode = wanted,
                 Err(error) => tracing::warn!("cannot take setuid from a written file: {error:?}"),
             }
         }
@@ -85,7 +87,9 @@ impl FileSystem {
             self.note_attributes_changed(inode);
             changed = true;
         }
-        inode.set_unprivileged(mode & (SETUID | SETGID) == 0);
+        if mode & (SETUID | SETGID) == 0 {
+            inode.set_unprivileged(before);
+        }
         if changed {
             note_change(inode);
             // The kernel does not know that the answer to a write changed the mode.

@@ -270,7 +270,7 @@ impl FileSystem {
     /// An attribute was changed at home, where a sync makes it durable.
     fn changed_at_home(&self, inode: &Inode) {
         // It may have been a capability.
-        inode.set_unprivileged(false);
+        inode.may_be_privileged();
         note_change(inode);
         self.note_attributes_changed(inode);
     }
