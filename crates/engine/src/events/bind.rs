@@ -665,4 +665,59 @@ mod tests {
         assert!(bench.replies.contains(&one));
         bench.write(UNBOUND, full * PAGE, 10);
     }
+
+    /// Writes pages of an unbound file until a write waits for memory.
+    fn fill(bench: &mut Bench, request: RequestId) {
+        let page = [7; PAGE_BYTES];
+        let filled = (0..).map(|number| number * PAGE).any(|offset| {
+            let (durability, now) = (Durability::None, bench.now);
+            let written = bench.engine.write(request, UNBOUND, offset, &page, durability, now);
+            written == Outcome::Pending && run_while_all_fails(bench) == []
+        });
+        assert!(filled, "memory has an end");
+    }
+
+    /// Home refuses files again after each pause, and does between two of these what is given. Returns the first answers
+    /// to writers.
+    fn refuse_for_long(
+        bench: &mut Bench,
+        mut between: impl FnMut(&mut Bench),
+    ) -> Option<Vec<(RequestId, bool)>> {
+        (0..100).find_map(|_| {
+            bench.now = bench.now + bench.engine.config().retry_delay;
+            bench.engine.home_refuses_files(crate::ErrorKind::Io, bench.now);
+            let mut replies = run_while_all_fails(bench);
+            replies.retain(|&(request, _)| request != SYNC);
+            between(bench);
+            (!replies.is_empty()).then_some(replies)
+        })
+    }
+
+    #[test]
+    fn patches_of_a_refused_file_that_are_only_in_the_log_are_counted_once() {
+        let one = RequestId(3_000_000);
+        let mut bench = Bench::with_log();
+        bench.attach_unbound(UNBOUND);
+        bench.engine.made_as(UNBOUND, 7);
+        let resizing = FreezeScope::resizing(1 << 30);
+        assert_eq!(
+            bench.engine.freeze(FREEZE, UNBOUND, resizing, bench.now),
+            Outcome::Done(Ok(()))
+        );
+        let resized = FreezeEnd { discard: None, size: Some(1 << 30), written: false };
+        bench.engine.thaw(UNBOUND, resized, bench.now);
+        let first = (1 << 29) / PAGE;
+        for number in first.. {
+            bench.write(UNBOUND, number * PAGE, 500);
+            if number % 256 == 0 {
+                let _ = bench.engine.sync(SYNC, UNBOUND, Durability::Data, bench.now);
+                bench.settle();
+            }
+            if bench.engine.stats(bench.now).spilled_pages > 0 {
+                break;
+            }
+        }
+        fill(&mut bench, one);
+        assert_eq!(refuse_for_long(&mut bench, |_| ()), Some(vec![(one, false)]));
+    }
 }

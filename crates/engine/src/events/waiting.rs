@@ -186,6 +186,7 @@ impl Engine {
             return (None, 0);
         };
         let unbound = self.cache.files.iter().filter(|(_, file)| file.is_unbound());
-        (Some(kind), unbound.map(|(_, file)| file.dirty_pages).sum())
+        // Spilled pages are not in the table.
+        (Some(kind), unbound.map(|(_, file)| file.dirty_pages - file.spilled_pages).sum())
     }
 }
