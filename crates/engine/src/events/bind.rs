@@ -26,7 +26,7 @@ impl Engine {
         }
     }
 
-    /// The file is at home now, or never will be and is about to be discarded.
+    /// The file is at home now, or never will be and was discarded before: that says nothing of whether home makes files.
     pub fn bound(&mut self, file: FileId, now: Time) {
         self.clock = now;
         let Some(file) = self.cache.files.find(file) else { return };
@@ -34,8 +34,9 @@ impl Engine {
         if !of_file.set_bound() {
             return;
         }
-        self.device.failures.no_files = None;
-        let of_file = &mut self.cache.files[file];
+        if !of_file.discarded {
+            self.device.failures.no_files = None;
+        }
         of_file.home.ahead.epoch = of_file.home.ahead.epoch.wrapping_add(1);
         // Where names are logged, the log has all but what was set in `thaw`.
         if !of_file.logged.is_made_by_names() {
@@ -719,5 +720,25 @@ mod tests {
         }
         fill(&mut bench, one);
         assert_eq!(refuse_for_long(&mut bench, |_| ()), Some(vec![(one, false)]));
+    }
+
+    #[test]
+    fn files_that_are_removed_meanwhile_are_no_sign_that_home_makes_files() {
+        let one = RequestId(3_000_000);
+        let mut bench = Bench::new();
+        bench.attach_unbound(UNBOUND);
+        fill(&mut bench, one);
+        let mut removed = 100;
+        let remove_another = |bench: &mut Bench| {
+            removed += 1;
+            bench.attach_unbound(FileId(removed));
+            bench.engine.discard(FileId(removed));
+            bench.engine.bound(FileId(removed), bench.now);
+        };
+        assert_eq!(refuse_for_long(&mut bench, remove_another), Some(vec![(one, false)]));
+        // One that home has made is.
+        bench.attach_unbound(FileId(2));
+        bench.engine.bound(FileId(2), bench.now);
+        assert!(bench.engine.device.failures.no_files.is_none());
     }
 }
