@@ -741,4 +741,20 @@ mod tests {
         bench.engine.bound(FileId(2), bench.now);
         assert!(bench.engine.device.failures.no_files.is_none());
     }
+
+    #[test]
+    fn writers_are_paced_again_some_time_after_home_refused_something() {
+        let mut bench = Bench::new();
+        let paces = |bench: &mut Bench, later| {
+            bench.now = bench.now + later;
+            bench.engine.clock = bench.now;
+            bench.engine.paces_writers()
+        };
+        bench.engine.write_back.policy = crate::config::WriteBackPolicy::Adaptive;
+        let pause = bench.engine.config().retry_delay;
+        assert!(paces(&mut bench, pause));
+        bench.engine.home_refuses_files(crate::ErrorKind::Io, bench.now);
+        assert!(!paces(&mut bench, pause));
+        assert!(paces(&mut bench, pause * 100));
+    }
 }

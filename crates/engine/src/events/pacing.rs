@@ -90,11 +90,13 @@ impl Engine {
             && self.is_paced(file, offset, end)
     }
 
-    /// Whether writers are paced at all. Not while every write home fails, or home refuses to make files: then writers should reach the
-    /// bound soon, where they get the error.
+    /// Whether writers are paced at all. Not while every write home fails, or home refused lately to make files: then writers should reach
+    /// the bound soon, where they get the error.
     pub(crate) fn paces_writers(&self) -> bool {
         let failures = &self.device.failures;
-        self.write_back.is_adaptive() && failures.in_a_row == 0 && failures.no_files.is_none()
+        let (patience, now) = (self.refusal_patience(), self.clock);
+        let refuses_files = || failures.no_files.is_some_and(|no| no.is_recent(patience, now));
+        self.write_back.is_adaptive() && failures.in_a_row == 0 && !refuses_files()
     }
 
     /// Whether this write is paced: dirty frames are above the pressure point, and the write makes more pages dirty.

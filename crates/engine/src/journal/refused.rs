@@ -32,7 +32,12 @@ impl Refused {
     /// The last error, if home has refused for `patience`, and was asked within that time.
     pub(crate) fn lasting(self, patience: Duration, now: Time) -> Option<ErrorKind> {
         let is_lasting = self.last.since(self.first) >= patience;
-        (is_lasting && now.since(self.last) <= patience).then_some(self.kind)
+        (is_lasting && self.is_recent(patience, now)).then_some(self.kind)
+    }
+
+    /// Whether home was asked within `patience`.
+    pub(crate) fn is_recent(self, patience: Duration, now: Time) -> bool {
+        now.since(self.last) <= patience
     }
 }
 
