@@ -4,8 +4,9 @@
 # `weir umount` bring all of it into the bucket, and another mount sees the same; with --cache one finds what another fetched;
 # kill: the daemon is killed, again and again, beside a program that saves files: nothing acknowledged is lost;
 # durable: with --durable store what fsync has acknowledged is in the bucket, also when everything on this machine is lost then;
+# signals: SIGTERM, SIGINT and SIGHUP end the daemon when all is in the bucket, also what was not synced;
 # doctor: `weir doctor s3://bucket/pre`, and what cannot be mounted says why.
-# cases: programs kill durable doctor
+# cases: programs kill durable signals doctor
 # all: kill durable
 # seconds: 20
 source "${REPO:?}/tests/e2e/lib.sh"
@@ -228,6 +229,26 @@ EOF
         expect_failure "without a redo log" weir mount "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --durable store --log "$WORK/log"
         expect_failure "without a redo log" weir mount "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --durable store --order all
         expect_failure "options of buckets" weir mount "$SRC" "$MNT" --durable store
+        ;;
+    signals)
+        for name in TERM INT HUP; do
+            mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --dirty-expire 1h
+            daemon=$(status "$MNT" pid)
+            mkdir "$MNT/$name"
+            echo "dirty $name" >"$MNT/$name/file"
+            kill "-$name" "$daemon"
+            soon ended "$daemon" || fail "the daemon goes on after SIG$name"
+            if is_mounted "$MNT"; then fail "SIG$name killed the daemon: its mount is still there"; fi
+            soon no_bucket || fail "weir-bucket goes on after SIG$name"
+            expect_equal "an object after SIG$name" "$(cat "$OBJECTS/bucket/pre/$name/file")" "dirty $name"
+        done
+        step "nothing that the daemon starts has its signals blocked, or its service manager"
+        NOTIFY_SOCKET=$WORK/notify mount_weir_foreground "$SOURCE" "$MNT" --endpoint "$ENDPOINT"
+        bucket=$(pgrep -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT")
+        grep -E '^SigBlk:\s0+$' "/proc/$bucket/status" || fail "weir-bucket: $(grep SigBlk "/proc/$bucket/status")"
+        if tr '\0' '\n' <"/proc/$bucket/environ" | grep NOTIFY_SOCKET; then fail "weir-bucket has the service manager's socket"; fi
+        kill "$WEIR_PID"
+        wait "$WEIR_PID" || fail "the daemon ended with status $?"
         ;;
     doctor)
         weir doctor "$SOURCE" --endpoint "$ENDPOINT" | grep '^ok *bucket *the bucket can be listed' ||

@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -325,7 +325,7 @@ impl Bucket {
 
     /// Has it served until what is returned goes. Waits for a former process that still brings something into the bucket.
     ///
-    /// Call it on the thread that lives as long as the mount.
+    /// Call it on the thread that lives as long as the mount. It starts no thread: that is for [`Served::listen`].
     ///
     /// # Errors
     /// See [`BucketError`].
@@ -353,7 +353,7 @@ impl Bucket {
         let child = spawned.map_err(|error| self.system("run weir-bucket", error))?;
         let bucket = self.clone();
         let (said, ends) = Default::default();
-        let mut served = Served { bucket, child, directory, state, said, ends };
+        let mut served = Served { bucket, child, directory, state, said, ends, output: None };
         served.wait_until_it_serves()?;
         Ok(served)
     }
@@ -392,6 +392,8 @@ pub struct Served {
     said: Said,
     /// It was told to end.
     ends: Arc<AtomicBool>,
+    /// What it prints, until [`Served::listen`].
+    output: Option<(BufReader<ChildStdout>, ChildStderr)>,
 }
 
 /// What the program said last of its requests and files; nothing when it has ended.
@@ -438,6 +440,17 @@ impl Served {
             let why = why.strip_prefix("weir-bucket: ").unwrap_or(&why).to_owned();
             return Err(self.bucket.refused(why));
         }
+        self.output = Some((stdout, stderr));
+        Ok(())
+    }
+
+    /// Starts the threads that note what it says of its requests and files, and log what it warns of. Call it once, when the signals are
+    /// blocked and no child is forked any more.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn listen(&mut self) -> Result<(), BucketError> {
+        let Some((stdout, stderr)) = self.output.take() else { return Ok(()) };
         let (address, said) = (self.bucket.address.clone(), self.said.clone());
         let (named, ends) = (address.clone(), self.ends.clone());
         let warn = move || {

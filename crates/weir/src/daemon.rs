@@ -209,7 +209,10 @@ impl Locked {
             .ok();
         let reports = manager.map(ServiceManager::begin).transpose();
         let reports = reports.map_err(system("start the thread for the service manager"))?;
-        let Locked { source, mountpoint, settings, lock, bucket } = self;
+        let Locked { source, mountpoint, settings, lock, mut bucket } = self;
+        if let Some(bucket) = &mut bucket {
+            bucket.listen()?;
+        }
         let named =
             bucket.as_ref().map_or_else(|| source.path(), |bucket| bucket.address().as_ref());
         let named = named.to_owned();

@@ -106,7 +106,7 @@ fn leave() -> io::Result<()> {
 }
 
 /// Number of threads of this process; 1 if /proc is not readable.
-fn threads() -> usize {
+pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 

@@ -30,13 +30,19 @@ pub fn run(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     former::wait_for_end(&request.source)?;
     if arguments.foreground {
+        // Before the program that serves a bucket is started.
+        let manager = ServiceManager::take();
         let locked = daemon::check(request)?.lock()?;
         let settings = locked.settings();
         match &settings.log_file {
             Some(path) => log::to_file(path, settings.log_level).map_err(DaemonError::from)?,
             None => log::to_terminal(settings.log_level),
         }
-        locked.serve(ServiceManager::take(), || Ok(()))?;
+        let manager = manager.unwrap_or_else(|error| {
+            tracing::warn!("cannot tell the service manager anything: NOTIFY_SOCKET: {error}");
+            None
+        });
+        locked.serve(manager, || Ok(()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let settings = request.settings.clone();

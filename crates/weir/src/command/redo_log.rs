@@ -30,7 +30,8 @@ pub fn recover(arguments: &RecoverArguments) -> Result<ExitCode, Failure> {
     let Some(bucket) = Bucket::named(&arguments.source, &arguments.bucket) else {
         return recover_to(&arguments.source, arguments);
     };
-    let served = bucket.start().map_err(DaemonError::from)?;
+    let mut served = bucket.start().map_err(DaemonError::from)?;
+    served.listen().map_err(DaemonError::from)?;
     let outcome = recover_to(served.directory(), arguments)?;
     served.end().map_err(DaemonError::from)?;
     Ok(outcome)

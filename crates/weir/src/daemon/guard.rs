@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::connection::Connection;
+use crate::daemonize::threads;
 use crate::mounts::{Device, Mount, MountTable};
 
 /// The signal that the guard gets when the daemon's first thread ends.
@@ -39,6 +40,7 @@ pub struct Guard {
 
 /// Starts the guard. Call it while the process has one thread, on the thread that outlives all others.
 pub fn start() -> io::Result<Guard> {
+    assert_eq!(threads(), 1, "the guard is started after a thread");
     let (reader, writer) = io::pipe()?;
     let daemon = rustix::process::getpid();
     // SAFETY: this is the only thread, so no other thread holds a lock, and the child may continue as the

@@ -76,30 +76,24 @@ pub struct Reports {
 impl ServiceManager {
     /// The manager that started this process, if one did. Takes its variables out of the environment.
     ///
-    /// Call it while the process has one thread.
-    pub fn take() -> Option<ServiceManager> {
-        let address = std::env::var_os("NOTIFY_SOCKET")?;
+    /// Call it while the process has one thread, and before it starts any program.
+    ///
+    /// # Errors
+    /// The manager cannot be told anything: those of connecting to its socket.
+    pub fn take() -> io::Result<Option<ServiceManager>> {
+        let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(None) };
         let watchdog = sd_notify::watchdog_enabled();
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             // SAFETY: no other thread runs that could read the environment.
             unsafe { std::env::remove_var(name) };
         }
-        let connected = || -> io::Result<UnixDatagram> {
-            let socket = UnixDatagram::unbound()?;
-            match address.as_bytes() {
-                [b'@', name @ ..] => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
-                _ => socket.connect(&address)?,
-            }
-            socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-            Ok(socket)
-        };
-        match connected() {
-            Ok(socket) => Some(ServiceManager { socket, watchdog }),
-            Err(error) => {
-                tracing::warn!("cannot tell the service manager anything: NOTIFY_SOCKET: {error}");
-                None
-            }
+        let socket = UnixDatagram::unbound()?;
+        match address.as_bytes() {
+            [b'@', name @ ..] => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+            _ => socket.connect(&address)?,
         }
+        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+        Ok(Some(ServiceManager { socket, watchdog }))
     }
 
     /// Begins to tell it what the daemon does.
