@@ -3,7 +3,8 @@
 # them, and nothing of them is shown. mounts: an ordinary user's own mount with a "daemon" that takes no connection, says nothing, sends a byte
 # now and then, or never ends its line: each command ends, the C library says ETIMEDOUT or EPROTO in time, and other mounts are shown.
 # escapes: texts that a terminal would obey are shown escaped, and metrics stay valid.
-# cases: planted mounts escapes
+# claims: a mount that says that it serves a directory that its user does not own: root's commands do not ask its "daemon", and others mount.
+# cases: planted mounts escapes claims
 # serial
 # timeout: 300
 # seconds: 60
@@ -150,6 +151,39 @@ mounts)
     if grep -q 'connected\|asked' "$WORK/faked"; then fail "somebody connected: $(cat "$WORK/faked")"; fi
     end_fake
     umount_weir "$MNT"
+    ;;
+claims)
+    chmod 755 "$SRC"
+    begin_fake obeys "$FAKE" nobody "$SRC"
+    for command in sync status umount; do
+        in_time 20 "$WEIR" "$command" "$SRC"
+        expect_equal "the exit status of $command" "$STATUS" 1
+        grep -q "neither in a weir mount" "$WORK/complained" || fail "$command: $(cat "$WORK/complained")"
+    done
+    if grep -q 'connected\|asked' "$WORK/faked"; then fail "somebody connected: $(cat "$WORK/faked")"; fi
+    step "it was mounted later than the mount of root"
+    end_fake
+    mount_weir "$SRC" "$MNT"
+    begin_fake obeys "$FAKE" nobody "$SRC"
+    echo away >"$MNT/file"
+    weir sync "$SRC"
+    expect_equal "what is home after a sync" "$(cat "$SRC/file")" away
+    weir umount "$SRC"
+    if is_mounted "$MNT"; then fail "it is still mounted"; fi
+    end_fake
+    step "whose source is above everything, or below"
+    mkdir "$SRC/below"
+    for claimed in / "$SRC/below"; do
+        begin_fake obeys "$FAKE" nobody "$claimed"
+        mount_weir "$SRC" "$MNT"
+        umount_weir "$MNT"
+        end_fake
+    done
+    step "the owner of a directory is believed"
+    chown nobody "$SRC/below"
+    begin_fake obeys "$FAKE" nobody "$SRC/below"
+    expect_failure "two mounts of the same files" "$WEIR" mount "$SRC" "$MNT"
+    end_fake
     ;;
 escapes)
     evil=$FAKE/$(printf 'm\033]0;taken\007;reboot')

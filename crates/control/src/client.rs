@@ -147,8 +147,11 @@ pub fn unmounted_but(table: &MountTable, serving: &HashSet<u32>) -> Vec<(Mount, 
         let deadline = Deadline::within(PROGRESS_TIMEOUT);
         let (connection, _) = connect_to_own(&socket, deadline)?;
         let status = ask_for_status(&connection, deadline)?;
-        let is_it =
-            |mount: &Mount| mount.is_weir() && mounts::shown(&mount.source) == status.source;
+        let is_it = |mount: &Mount| {
+            mount.is_weir()
+                && mounts::shown(&mount.source) == status.source
+                && mount.may_serve(&mount.source)
+        };
         if table.iter().any(is_it) || !namespaces::holders_where(is_it).is_empty() {
             return None;
         }
@@ -216,10 +219,8 @@ impl Daemon {
     /// Connects to the daemon that serves `mount`.
     pub fn connect(mount: &Mount) -> Result<Daemon, ControlError> {
         // A look at another user's mount may wait for ever, if its daemon does not answer.
-        let own = rustix::process::geteuid().as_raw();
-        let is_safe = mount.owner().is_none_or(|owner| owner == 0 || owner == own);
         Daemon::connect_or(mount, |point| {
-            is_safe && matches!(rustix::fs::stat(point), Err(Errno::NOTCONN))
+            mount.is_trusted() && matches!(rustix::fs::stat(point), Err(Errno::NOTCONN))
         })
     }
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The file-system type the kernel shows for a Weir mount.
@@ -60,6 +61,24 @@ impl Mount {
             .find_map(|option| option.strip_prefix("user_id="))
             .and_then(|uid| uid.parse().ok())
     }
+
+    /// Whether Weir serves the directory `source` there, as far as the table can be believed.
+    pub fn serves(&self, source: &Path) -> bool {
+        self.is_weir() && self.source == source && self.may_serve(source)
+    }
+
+    /// Whether it is believed that this mount serves `directory`. Any user can make a FUSE mount of any type and source; root and this user
+    /// are believed, and others of directories that they own. The directory is looked at only for mounts of others.
+    pub fn may_serve(&self, directory: &Path) -> bool {
+        self.is_trusted()
+            || std::fs::metadata(directory).is_ok_and(|found| Some(found.uid()) == self.owner())
+    }
+
+    /// Whether it is root's or this user's, or of no user, as mounts that are no FUSE mounts.
+    pub fn is_trusted(&self) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        self.owner().is_none_or(|owner| owner == 0 || owner == own)
+    }
 }
 
 /// The mount table, in mount order.
@@ -94,9 +113,9 @@ impl MountTable {
     }
 
     /// The Weir mount with this SOURCE, given by its canonical path; the last one made if there are
-    /// several.
+    /// several. See [`Mount::serves`].
     pub fn of_source(&self, source: &Path) -> Option<&Mount> {
-        self.0.iter().rev().find(|mount| mount.is_weir() && mount.source == source)
+        self.0.iter().rev().find(|mount| mount.serves(source))
     }
 
     /// Every Weir mount once, bind mounts of the same one left out.
@@ -233,6 +252,31 @@ not a line
         assert_eq!(table.weir().len(), 2);
         assert_eq!(table.of_source(Path::new("/srv/c")).unwrap().device.minor, 28);
         assert_eq!(table.of_source(Path::new("tmpfs")), None);
+    }
+
+    #[test]
+    fn others_are_believed_only_of_their_own_directories() {
+        let directory = std::env::temp_dir().join(format!("weir-claims-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let is_found = |owners: &[u32]| {
+            let line = |owner| {
+                let source = directory.display();
+                format!("30 22 0:{owner} / /mnt rw - fuse.weir {source} rw,user_id={owner}\n")
+            };
+            let table: String = owners.iter().map(line).collect();
+            let table = MountTable::parse(table.as_bytes());
+            table.of_source(&directory).map(|mount| mount.owner().unwrap())
+        };
+        let other = own + 1234;
+        assert_eq!(is_found(&[other]), None);
+        assert_eq!(is_found(&[own, other]), Some(own), "a later mount of another user");
+        assert_eq!(is_found(&[other, 0]), Some(0));
+        if own == 0 {
+            std::os::unix::fs::chown(&directory, Some(other), None).unwrap();
+            assert_eq!(is_found(&[other]), Some(other), "it is the directory's owner");
+        }
+        std::fs::remove_dir(directory).unwrap();
     }
 
     #[test]

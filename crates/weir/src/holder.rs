@@ -22,7 +22,9 @@ pub struct Holder {
 pub fn unmounted_holder(source: &Path) -> Option<Holder> {
     let holder = holder(source)?;
     let is_it = |mount: &Mount| {
-        mount.is_weir() && (mount.source == source || mount.mount_point == holder.mountpoint)
+        mount.is_weir()
+            && (mount.source == source || mount.mount_point == holder.mountpoint)
+            && mount.may_serve(source)
     };
     let mounted = MountTable::read().is_ok_and(|table| table.iter().any(is_it))
         || !namespaces::holders_where(is_it).is_empty();

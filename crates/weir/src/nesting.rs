@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::control::client::Daemon;
 use crate::control::protocol::{Reply, Request};
-use crate::mounts::{Mount, MountTable};
+use crate::mounts::{Mount, MountTable, absolute};
 use crate::own_directory::{LOCK_FILE, WEIR_DIRECTORY};
 
 /// Bound on the number of parents; the kernel accepts no path this deep.
@@ -98,7 +98,8 @@ pub struct Nested {
 }
 
 /// The Weir mount, if there is one, whose SOURCE is below the directory `path` or contains it. The same
-/// directory does not count: its lock is checked.
+/// directory does not count: its lock is checked. Neither do mounts of other users whose SOURCE is not theirs: any user can make one that
+/// shows any directory.
 pub fn find(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -107,49 +108,68 @@ pub fn find(
     let above = Ancestors::of(directory)?;
     for mount in mounts.weir() {
         let Some(source) = source_of(mount) else { continue };
-        let nested = |is_above| {
-            let mount_point = mount.mount_point.clone();
-            Ok(Some(Nested { source: source.clone(), mount_point, is_above }))
-        };
-        if source == path {
-            continue;
-        }
-        if is_below(mounts, path, &source) {
-            return nested(true);
-        }
-        if is_below(mounts, &source, path) {
-            return nested(false);
-        }
-        // Only for SOURCE's own file system, which is known to answer.
-        if mounts.containing(&source).map(|at| at.device)
-            != mounts.containing(path).map(|at| at.device)
-        {
-            continue;
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(other) = rustix::fs::open(&source, flags, Mode::empty()) else { continue };
-        if key(other.as_fd())? == key(directory)? {
-            continue;
-        }
-        if above.contain(other.as_fd())? {
-            return nested(true);
-        }
-        if Ancestors::of(other.as_fd())?.contain(directory)? {
-            return nested(false);
+        let Some(is_above) = relation(directory, path, &above, &source, mounts)? else { continue };
+        if is_believed(mount, &source, mounts) {
+            return Ok(Some(Nested { source, mount_point: mount.mount_point.clone(), is_above }));
         }
     }
     Ok(None)
 }
 
-/// The SOURCE of a mount: from the mount table, or from its daemon if the table shows another name.
+/// Whether the directory `source` is above the directory `path`, or below it; `None` if it is neither.
+fn relation(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    above: &Ancestors,
+    source: &Path,
+    mounts: &MountTable,
+) -> io::Result<Option<bool>> {
+    if source == path {
+        return Ok(None);
+    }
+    if is_below(mounts, path, source) {
+        return Ok(Some(true));
+    }
+    if is_below(mounts, source, path) {
+        return Ok(Some(false));
+    }
+    // Only for SOURCE's own file system, which is known to answer.
+    if mounts.containing(source).map(|at| at.device) != mounts.containing(path).map(|at| at.device)
+    {
+        return Ok(None);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(other) = rustix::fs::open(source, flags, Mode::empty()) else { return Ok(None) };
+    if key(other.as_fd())? == key(directory)? {
+        return Ok(None);
+    }
+    if above.contain(other.as_fd())? {
+        return Ok(Some(true));
+    }
+    let is_below = Ancestors::of(other.as_fd())?.contain(directory)?;
+    Ok(is_below.then_some(false))
+}
+
+/// Whether a mount is believed to serve `source`. A FUSE file system of another user is not looked at, since it may never answer: everything
+/// in it is that user's.
+fn is_believed(mount: &Mount, source: &Path, mounts: &MountTable) -> bool {
+    match mounts.containing(source) {
+        Some(at) if !at.is_trusted() => mount.is_trusted() || mount.owner() == at.owner(),
+        _ => mount.may_serve(source),
+    }
+}
+
+/// The SOURCE of a mount: from the mount table, or from its daemon if the table shows another name. Clean, whatever was said.
 fn source_of(mount: &Mount) -> Option<PathBuf> {
-    if mount.source.is_absolute() {
-        return Some(mount.source.clone());
-    }
-    match Daemon::connect(mount).ok()?.ask(&Request::Status).ok()? {
-        Reply::Status { status } => Some(status.source.into()),
-        _ => None,
-    }
+    let source = match mount.source.is_absolute() {
+        true => mount.source.clone(),
+        false => match Daemon::connect(mount).ok()?.ask(&Request::Status).ok()? {
+            Reply::Status { status } => status.source.into(),
+            _ => return None,
+        },
+    };
+    // A bucket's address is no path.
+    source.is_absolute().then(|| absolute(&source).ok())?
 }
 
 /// Whether a canonical path is below another one, by name or because both are mounted from one file system.
@@ -190,6 +210,39 @@ mod tests {
         assert!(below("/bind", "/srv") && below("/bind/x", "/srv/data"));
         assert!(below("/srv/data/x", "/bind") && !below("/srv/data", "/bind"));
         assert!(below("/other/x", "/other") && below("/other", "/") && !below("/other", "/srv"));
+    }
+
+    #[test]
+    fn only_who_may_serve_a_directory_is_believed_to_do_so() {
+        let scratch = tempfile_directory("claims").canonicalize().unwrap();
+        let path = scratch.join("served/below");
+        std::fs::create_dir_all(&path).unwrap();
+        let directory = std::fs::File::open(&path).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let found = |owner: u32, source: &Path| {
+            let source = source.display();
+            let table = format!(
+                "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / /mnt rw - fuse.weir {source} rw,user_id={owner}\n"
+            );
+            let table = MountTable::parse(table.as_bytes());
+            find(directory.as_fd(), &path, &table).unwrap().map(|nested| nested.is_above)
+        };
+        let other = own + 1234;
+        let served = scratch.join("served");
+        for trusted in [0, own] {
+            assert_eq!(found(trusted, Path::new("/")), Some(true));
+            assert_eq!(found(trusted, &path.join("x")), Some(false));
+        }
+        for claimed in [Path::new("/"), &served, &path.join("x")] {
+            assert_eq!(found(other, claimed), None, "{}", claimed.display());
+        }
+        if own == 0 {
+            std::os::unix::fs::chown(&served, Some(other), None).unwrap();
+            assert_eq!(found(other, &served), Some(true));
+            let around = path.join("../../served");
+            assert_eq!(found(other, &around), Some(true), "it is not below");
+        }
+        std::fs::remove_dir_all(&scratch).unwrap();
     }
 
     #[test]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""fake_mount.py HOW MOUNTPOINT [USER]: a mount of the type fuse.weir that answers nothing, as users can make by fusermount3, until a signal.
+"""fake_mount.py HOW MOUNTPOINT [USER [SOURCE]]: a mount of the type fuse.weir that answers nothing, as users can make by fusermount3, until a signal.
 
-USER (default nobody) owns it, and has a "daemon" listen for it in /tmp/weir-UID. HOW: "mount" listens nowhere, "full" takes no connection,
+USER (default nobody) owns it, it shows SOURCE (default /srv/fake), and USER has a "daemon" listen for it in /tmp/weir-UID. HOW: "mount" listens nowhere, "full" takes no connection,
 "silent" says nothing, "trickle" sends a byte now and then, "endless" sends a line without an end, "escapes" answers with a status whose texts
-are commands for a terminal.
+are commands for a terminal, "obeys" says that everything is done.
 
 fake_mount.py plant HOW USER: only listens, in the place of root's daemons, as process-1.sock. What comes is printed.
 """
@@ -37,6 +37,9 @@ def serve(connection, how):
         print("asked", connection.recv(300), flush=True)
         if how == "escapes":
             connection.sendall(status())
+            return
+        if how == "obeys":
+            connection.sendall(b'{"reply":"done"}\n')
             return
         while how == "endless":
             connection.sendall(b"x" * 4096)
@@ -83,14 +86,14 @@ def become(user):
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
 
 
-def mount(mountpoint, user):
+def mount(mountpoint, user, source):
     libc = ctypes.CDLL(None, use_errno=True)
     fuse = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={fuse},rootmode=40000,user_id={user.pw_uid},group_id={user.pw_gid},allow_other"
-    if libc.mount(b"/srv/fake", os.fsencode(mountpoint), b"fuse.weir", 6, options.encode()):
+    if libc.mount(os.fsencode(source), os.fsencode(mountpoint), b"fuse.weir", 6, options.encode()):
         raise SystemExit(f"mount: {os.strerror(ctypes.get_errno())}")
     with open("/proc/self/mountinfo", "rb") as table:
-        line = [line for line in table if b" /srv/fake " in line][-1]
+        line = [line for line in table if b" fuse.weir %s " % os.fsencode(source) in line][-1]
     return line.split()[2].decode()
 
 
@@ -102,7 +105,8 @@ def main():
         os.mkdir("/tmp/weir-0")
         _kept = listen("/tmp/weir-0/process-1.sock", what)
     else:
-        device = mount(what, user)
+        source = sys.argv[4] if len(sys.argv) > 4 else "/srv/fake"
+        device = mount(what, user, source)
         become(user)
         if how != "mount":
             directory = f"/tmp/weir-{user.pw_uid}"
