@@ -243,6 +243,12 @@ case $1 in
             expect_failure "two mounts of the same files" "$WEIR" recover "$SRC/a/b"
             umount_weir "$MNT"
         done
+        step "a name that is the path of another directory"
+        refused_mount "begins with / is taken for the directory" "$SRC/a" "$MNT" -o "fsname=$WORK/elsewhere"
+        ln -sfn "$SRC/a" "$WORK/link"
+        mount_weir "$WORK/link" "$MNT" -o "fsname=$WORK/link"
+        refused_mount "two mounts of the same files" "$SRC" "$WORK/second"
+        umount_weir "$MNT"
         step "in another mount namespace"
         unshare -m sh -c 'echo >"$4"; exec "$0" mount --foreground "$1" "$2" --log-file "$3"' \
             "$WEIR" "$SRC/a" "$MNT" "$DAEMON_LOG" "$WORK/begun" &

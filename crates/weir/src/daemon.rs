@@ -75,6 +75,18 @@ pub enum DaemonError {
     /// Nothing can be mounted at MOUNTPOINT.
     #[error(transparent)]
     Mountpoint(#[from] MountpointError),
+    /// The mount table would show another directory than SOURCE.
+    #[error(
+        "-o fsname={name}: a name that begins with / is taken for the directory that is served, which is {}: leave fsname out, \
+         or give a name without /",
+        source_path.display()
+    )]
+    Name {
+        /// The name.
+        name: String,
+        /// SOURCE.
+        source_path: PathBuf,
+    },
     /// FUSE cannot be used.
     #[error(transparent)]
     FuseAccess(#[from] FuseAccessError),
@@ -156,7 +168,28 @@ pub fn check(request: MountRequest) -> Result<Checked, DaemonError> {
     let mounts = MountTable::read().map_err(system("read the mount table"))?;
     let source = Source::open(&request.source, &mounts)?;
     let mountpoint = mountpoint::check(&request.mountpoint, source.path(), &mounts)?;
-    Ok(Checked { bucket, source, mountpoint, settings: request.settings })
+    let settings = named_truly(request.settings, &request.source, &source)?;
+    Ok(Checked { bucket, source, mountpoint, settings })
+}
+
+/// The settings without a name that is SOURCE, which the mount table shows in any case. Another path is refused: others look in the
+/// mount table for what is served.
+fn named_truly(
+    settings: Settings,
+    asked_for: &Path,
+    source: &Source,
+) -> Result<Settings, DaemonError> {
+    match &settings.fsname {
+        Some(name) if name.starts_with('/') => {
+            let path = Path::new(name);
+            if path != asked_for && path != source.path() {
+                let (name, source_path) = (name.clone(), source.path().to_owned());
+                return Err(DaemonError::Name { name, source_path });
+            }
+            Ok(Settings { fsname: None, ..settings })
+        }
+        _ => Ok(settings),
+    }
 }
 
 impl Checked {

@@ -64,7 +64,7 @@ MOUNT OPTIONS (-o):
                                   words on
   remount                         change an existing mount: ro, rw, and dev, suid, exec, atime and their opposites;
                                   everything else stays as it was mounted
-  fsname=NAME                     the source that mount(8) shows, instead of SOURCE
+  fsname=NAME                     the source that mount(8) shows, instead of SOURCE: no other path
   entry_timeout=S, attr_timeout=S how long the kernel may remember names and attributes, seconds
   negative_timeout=S              the same for missing names, where names are case-sensitive: by default 1, and at
                                   most entry_timeout
