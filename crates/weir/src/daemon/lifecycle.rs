@@ -288,6 +288,8 @@ pub struct Lifecycle {
     connection: io::Result<Connection>,
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
+    /// Set when the mount has ended.
+    has_ended: Arc<AtomicBool>,
     mounted: Mounted,
     /// A signal asked for the end, which has not succeeded yet: try again after [`RETRY`].
     retry: bool,
@@ -343,6 +345,7 @@ impl Lifecycle {
             place,
             events,
             stopping,
+            has_ended: Arc::default(),
             mounted: Mounted::Visible,
             retry: false,
             responders: Vec::new(),
@@ -364,10 +367,10 @@ impl Lifecycle {
     /// Those of starting a thread.
     pub fn watch_log(&self) -> io::Result<()> {
         let (shard, observer) = (self.shard.clone(), self.observer.clone());
-        let (source, stopping) = (self.place.source.clone(), self.stopping.clone());
+        let (source, has_ended) = (self.place.source.clone(), self.has_ended.clone());
         let watch = move || {
-            // What ends the mount brings everything home itself.
-            while !stopping.load(Ordering::Relaxed) {
+            // The end brings everything home itself. Until then a detached mount may be used for days.
+            while !has_ended.load(Ordering::Relaxed) {
                 std::thread::sleep(LOG_WATCH);
                 if !shard.has_stale_log() {
                     continue;
@@ -604,6 +607,7 @@ impl Lifecycle {
     /// The kernel has ended the mount: brings home the last writes, however long it takes.
     fn bring_home(mut self) -> Ended {
         self.stopping.store(true, Ordering::Relaxed);
+        self.has_ended.store(true, Ordering::Relaxed);
         // From here on the device number may belong to another mount.
         drop(self.guard.take());
         let (mut lost, mut told) = (None, String::new());
