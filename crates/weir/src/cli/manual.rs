@@ -358,7 +358,7 @@ JSON:
     read_only, direct   direct: files are transferred with O_DIRECT
     transfer            \"ring\" (io_uring) or \"threads\"
     resident_bytes      memory of the daemon as the kernel counts it
-    stopping            whether a signal or 'weir umount' is ending it
+    stopping            whether a signal is ending it, or it has ended and is being brought home
     stats               counters: writes, write_bytes, reads, read_bytes, read_hits, read_misses,
                         patch_writes, fetched_pages, gap_pages, fetch_commands, fetches_waited,
                         fetches_avoided, readahead_pages, writers_blocked_fetch,

@@ -329,7 +329,8 @@ impl Ended {
 }
 
 impl Lifecycle {
-    /// For the mount at `place`; `events` reports what happens. `stopping` is set when the end begins.
+    /// For the mount at `place`; `events` reports what happens. `stopping` is set when a signal has asked for the end, or the mount
+    /// has ended.
     pub fn new(
         shard: Arc<Shard>,
         observer: Observer,
@@ -594,8 +595,9 @@ impl Lifecycle {
         )
     }
 
+    /// Does not say that the mount is stopping: another namespace may keep it. A service manager that is told so waits no longer than it
+    /// has patience.
     fn accept(&mut self, force: bool, responder: Responder) {
-        self.stopping.store(true, Ordering::Relaxed);
         self.forced |= force;
         if force {
             self.observer.give_up_names();
