@@ -635,7 +635,7 @@ impl Lifecycle {
             match self.events.recv_timeout(RETRY) {
                 Ok(Event::Unmount { force, responder }) => self.accept(force, responder),
                 Ok(Event::Signal(name)) => {
-                    is_logged = self.write_log();
+                    is_logged = self.write_log(&error);
                     if is_logged {
                         self.observer.give_up_names();
                     } else {
@@ -761,14 +761,20 @@ impl Lifecycle {
         format!("unmounted, and nothing is lost, but {left}")
     }
 
-    /// Everything is in the redo log, durably, or home. Says whether it is. To be called when the mount has ended.
-    fn write_log(&self) -> bool {
+    /// Everything is in the redo log, durably, or home. Says whether it is. To be called when the mount has ended, and not everything
+    /// could be brought home for this reason.
+    fn write_log(&self, error: &NotHome) -> bool {
         let has_names = self.observer.names_pending().is_none_or(|(left, _)| left == 0);
         if self.place.log.is_none() || !has_names && !self.observer.names_are_logged() {
             return false;
         }
+        let files = self.shard.dirty_files();
+        if files.is_empty() && matches!(error, NotHome::Data(_)) {
+            // Home has it and could not make it durable: whether the log has it, too, no file tells.
+            return false;
+        }
         let (done, results) = mpsc::channel();
-        for file in self.shard.dirty_files() {
+        for file in files {
             let done = done.clone();
             self.shard.sync(file, Durability::All, move |result| {
                 // The receiver waits below.
