@@ -4,13 +4,14 @@
 //! that fails the daemon stays and tries again. Only `weir umount --force` drops data, and says how much. Once the mount has
 //! ended, a signal ends a daemon that has in the redo log what it cannot bring home.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_engine::{Durability, Error, ErrorKind};
 use weir_fuse::Observer;
@@ -36,6 +37,10 @@ const LOG_WATCH: Duration = Duration::from_secs(1);
 /// How long an unmounted mount may take to end before the waiting command is told which processes still
 /// have it. A namespace that is just ending releases it within this time.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the end of a mount is waited for whose programs were cut off, and after that what they had posted to the lane. Nothing comes
+/// if the connection cannot be aborted, a request is stuck at home, or there is no memory since home refuses data.
+const CUT_OFF_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Places of a mount that are unmounted by force, at most.
 const PLACES_MAX: usize = 100;
@@ -243,6 +248,8 @@ enum NotHome {
     Names(io::Error),
     /// Data could not be written, or made durable.
     Data(Error),
+    /// What programs that were cut off had posted to the lane is not applied.
+    Posted,
 }
 
 /// The state of the mount in the kernel.
@@ -288,8 +295,12 @@ pub struct Lifecycle {
     connection: io::Result<Connection>,
     events: Receiver<Event>,
     stopping: Arc<AtomicBool>,
-    /// Set when the mount has ended.
+    /// Set when the mount has ended, or its programs were cut off.
     has_ended: Arc<AtomicBool>,
+    /// Its session has ended: all that programs had posted is applied.
+    has_session_ended: bool,
+    /// What happened while the session's end was waited for.
+    early: VecDeque<Event>,
     mounted: Mounted,
     /// A signal asked for the end, which has not succeeded yet: try again after [`RETRY`].
     retry: bool,
@@ -347,6 +358,8 @@ impl Lifecycle {
             events,
             stopping,
             has_ended: Arc::default(),
+            has_session_ended: false,
+            early: VecDeque::new(),
             mounted: Mounted::Visible,
             retry: false,
             responders: Vec::new(),
@@ -409,8 +422,10 @@ impl Lifecycle {
                     self.signalled()
                 }
                 Some(Event::Unmount { force, responder }) => self.asked(force, responder),
-                Some(Event::SessionEnded { broken: false }) => Next::Gone,
-                Some(Event::SessionEnded { broken: true }) => Next::CutOff,
+                Some(Event::SessionEnded { broken }) => {
+                    self.has_session_ended = true;
+                    if broken { Next::CutOff } else { Next::Gone }
+                }
             };
         }
         if next == Next::CutOff {
@@ -609,12 +624,13 @@ impl Lifecycle {
     /// The kernel has ended the mount: brings home the last writes, however long it takes.
     fn bring_home(mut self) -> Ended {
         self.stopping.store(true, Ordering::Relaxed);
+        self.await_session_end();
         self.has_ended.store(true, Ordering::Relaxed);
         // From here on the device number may belong to another mount.
         drop(self.guard.take());
         let (mut lost, mut told) = (None, String::new());
         let (mut is_logged, mut is_durable) = (false, true);
-        while let Err(error) = self.write_home() {
+        while let Err(error) = self.write_all_home() {
             if self.forced {
                 lost = Some(self.lost(&error));
                 is_durable = false;
@@ -632,7 +648,8 @@ impl Lifecycle {
             for responder in self.responders.drain(..) {
                 responder.send(&Reply::Failed { message: message.clone() });
             }
-            match self.events.recv_timeout(RETRY) {
+            let early = self.early.pop_front();
+            match early.map_or_else(|| self.events.recv_timeout(RETRY), Ok) {
                 Ok(Event::Unmount { force, responder }) => self.accept(force, responder),
                 Ok(Event::Signal(name)) => {
                     is_logged = self.write_log(&error);
@@ -642,8 +659,9 @@ impl Lifecycle {
                         tracing::error!("{name}: not everything is in a redo log: going on");
                     }
                 }
+                Ok(Event::SessionEnded { .. }) => self.has_session_ended = true,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(RETRY),
-                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
         self.observer.stop_names();
@@ -657,12 +675,26 @@ impl Lifecycle {
             Some(lost) => tracing::error!("{lost}"),
         }
         // A request that came while the mount was ending gets its answer.
-        for event in self.events.try_iter() {
+        for event in self.early.drain(..).chain(self.events.try_iter()) {
             if let Event::Unmount { responder, .. } = event {
                 self.responders.push(responder);
             }
         }
         Ended { responders: self.responders, lost, log_is_void }
+    }
+
+    /// Waits until the session of programs that were cut off has ended, for some time.
+    fn await_session_end(&mut self) {
+        let until = Instant::now() + CUT_OFF_TIMEOUT;
+        while !self.has_session_ended {
+            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Event::SessionEnded { .. }) | Err(RecvTimeoutError::Disconnected) => {
+                    self.has_session_ended = true;
+                }
+                Ok(event) => self.early.push_back(event),
+                Err(RecvTimeoutError::Timeout) => return,
+            }
+        }
     }
 
     /// Prevents further writes by programs, so that everything can be brought home.
@@ -691,6 +723,10 @@ impl Lifecycle {
         match error {
             NotHome::Names(error) => names_not_home(&self.observer, error),
             NotHome::Data(error) => not_home(&self.shard, &self.place.source, *error),
+            NotHome::Posted => {
+                "what programs wrote last by the lane waits for memory; it is kept and tried again"
+                    .to_owned()
+            }
         }
     }
 
@@ -720,20 +756,22 @@ impl Lifecycle {
     }
 
     fn lost(&self, error: &NotHome) -> String {
+        let data = || match self.shard.stats().dirty_pages {
+            0 => String::new(),
+            _ => {
+                let what = unwritten::describe(&self.shard, &self.place.source);
+                format!("; of {what}, which SOURCE does not have, what was not synced is lost")
+            }
+        };
         match error {
             NotHome::Names(error) => {
                 let names = names_left(&self.observer, error);
-                let data = match self.shard.stats().dirty_pages {
-                    0 => String::new(),
-                    _ => {
-                        let what = unwritten::describe(&self.shard, &self.place.source);
-                        format!(
-                            "; of {what}, which SOURCE does not have, what was not synced is lost"
-                        )
-                    }
-                };
-                format!("unmounted by force, but {names}{data}")
+                format!("unmounted by force, but {names}{}", data())
             }
+            NotHome::Posted => format!(
+                "unmounted by force, and what programs wrote last by the lane is lost{}",
+                data()
+            ),
             NotHome::Data(error) => {
                 let what = unwritten::describe(&self.shard, &self.place.source);
                 format!("unmounted by force, and {what}, is lost: {error}")
@@ -757,6 +795,7 @@ impl Lifecycle {
                  'weir recover'",
                 what()
             ),
+            NotHome::Posted => self.not_home(error),
         };
         format!("unmounted, and nothing is lost, but {left}")
     }
@@ -769,9 +808,12 @@ impl Lifecycle {
             return false;
         }
         let files = self.shard.dirty_files();
-        if files.is_empty() && matches!(error, NotHome::Data(_)) {
+        match error {
             // Home has it and could not make it durable: whether the log has it, too, no file tells.
-            return false;
+            NotHome::Data(_) if files.is_empty() => return false,
+            // No file has it yet.
+            NotHome::Posted => return false,
+            NotHome::Names(_) | NotHome::Data(_) => {}
         }
         let (done, results) = mpsc::channel();
         for file in files {
@@ -783,6 +825,29 @@ impl Lifecycle {
         }
         drop(done);
         results.iter().all(|result| result.is_ok())
+    }
+
+    /// As [`Lifecycle::write_home`], with what programs that were cut off had posted to the lane.
+    fn write_all_home(&self) -> Result<(), NotHome> {
+        let is_applied = self.has_session_ended || self.apply_posted();
+        // Also to have memory for the rest.
+        let home = self.write_home();
+        if is_applied { home } else { Err(NotHome::Posted) }
+    }
+
+    /// Applies what was posted to the lane; says whether that is done in time.
+    fn apply_posted(&self) -> bool {
+        let (done, applied) = mpsc::channel();
+        let observer = self.observer.clone();
+        let apply = move || {
+            observer.when_applied(move || {
+                // The receiver may have stopped waiting.
+                let _ = done.send(());
+            });
+        };
+        // Another thread that applies it may be stuck.
+        let started = std::thread::Builder::new().name("weir-posted".to_owned()).spawn(apply);
+        started.is_ok() && applied.recv_timeout(CUT_OFF_TIMEOUT).is_ok()
     }
 
     /// Everything is home and durable, or the first error met: then all else is. Names first: a file's data goes where its name
