@@ -362,7 +362,9 @@ impl Locked {
         }
         let ended = lifecycle.run();
         drop(recording);
-        Logs::new(&source, lock.own()).give_back_reserved();
+        if !settings.no_recovery {
+            Logs::new(&source, lock.own()).give_back_reserved();
+        }
         if has_log
             && ended.log_is_void()
             && let Err(error) = Logs::new(&source, lock.own()).put_away()
