@@ -49,6 +49,8 @@ umount_names_other_namespaces() {
 
     step "the mount goes on there, and ends with the last namespace"
     expect_equal "seen there" "$(nsenter --target "$holder" --mount cat "$MNT/file")" kept
+    # A service manager that was told so would have it cut off.
+    nsenter --target "$holder" --mount "$WEIR" status "$MNT" --json | grep -q '"stopping": false' || fail "it is said to be stopping"
     nsenter --target "$holder" --mount sh -c "echo later >'$MNT/later'"
     kill "$holder"
     wait "$holder" || true
