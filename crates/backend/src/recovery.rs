@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use rustix::fs::{
     Advice, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, fgetxattr, fstat,
-    futimens, ioctl_getflags, openat,
+    fsync, futimens, ioctl_getflags, openat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -327,9 +327,9 @@ impl Recovered {
         if self.open.len() >= OPEN_MAX {
             self.write_down_to(0);
             if let Some((oldest, file)) = self.open.pop_front()
-                && let Err(error) = file.sync_all()
+                && let Err(errno) = fsync(&*file)
             {
-                self.note_failed(oldest, "sync", &error);
+                self.note_failed(oldest, "sync", &errno.into());
             }
         }
         self.open.push_back((nth, Arc::clone(file)));
@@ -427,7 +427,8 @@ impl Recovered {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        file.sync_all()
+        // Not again after EINTR, as std's does: a FUSE server can say it to a write-back, and that is reported once.
+        Ok(fsync(file)?)
     }
 }
 
