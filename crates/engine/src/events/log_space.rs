@@ -6,7 +6,7 @@ use crate::command::{Durability, LogCommand, Output};
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::journal::logged::Logged;
-use crate::journal::refused::{Refused, is_lack_of_space};
+use crate::journal::refused::Refused;
 use crate::place::FileIx;
 use crate::time::Time;
 use crate::waiters::sync::SyncFor;
@@ -85,18 +85,22 @@ impl Engine {
     }
 
     /// As [`Engine::not_freed`], where nothing else is tried in this pause. Syncs do not wait any longer for room in the log if
-    /// home has refused for long. A home that is away for a moment is waited for; that it is full is said at once.
+    /// home has refused for long. A home that is away for a moment is waited for; that it is full is said at once, and that somebody
+    /// is over quota not to others.
     pub(crate) fn cannot_be_freed(&mut self, kind: ErrorKind) {
         self.not_freed(kind);
-        if is_lack_of_space(kind) || self.log_is_refused(self.clock).is_some() {
+        let patience = self.refusal_patience();
+        let refused = self.journal_mut().refused;
+        let is_lasting = |refused: Refused| refused.lasting(patience, self.clock).is_some();
+        if kind == ErrorKind::NoSpace || refused.is_some_and(is_lasting) {
             self.fail_held_back(kind);
         }
     }
 
     /// The error of a home that has long refused (20 s, by default) what would have freed the log; `None` also if home was not
-    /// asked lately, or has no space.
+    /// asked lately, has no space, or somebody is over quota.
     pub fn log_is_refused(&self, now: Time) -> Option<ErrorKind> {
-        self.journal.as_ref()?.refused?.lasting(self.refusal_patience(), now)
+        self.journal.as_ref()?.refused?.lastingly_broken(self.refusal_patience(), now)
     }
 
     /// Frees the log before a request waits for its space.

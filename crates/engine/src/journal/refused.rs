@@ -10,6 +10,8 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     first: Time,
+    /// The first since home said last that somebody is over quota.
+    broken: Option<Time>,
     last: Time,
     kind: ErrorKind,
 }
@@ -22,28 +24,36 @@ impl Refused {
         now: Time,
         patience: Duration,
     ) -> Option<Refused> {
-        if is_lack_of_space(kind) {
+        if kind == ErrorKind::NoSpace {
             return None;
         }
         let before = before.filter(|before| now.since(before.last) <= patience);
-        Some(Refused { first: before.map_or(now, |before| before.first), last: now, kind })
+        let broken = match kind {
+            ErrorKind::QuotaExceeded => None,
+            _ => before.and_then(|before| before.broken).or(Some(now)),
+        };
+        Some(Refused { first: before.map_or(now, |before| before.first), broken, last: now, kind })
     }
 
     /// The last error, if home has refused for `patience`, and was asked within that time.
     pub(crate) fn lasting(self, patience: Duration, now: Time) -> Option<ErrorKind> {
-        let is_lasting = self.last.since(self.first) >= patience;
-        (is_lasting && self.is_recent(patience, now)).then_some(self.kind)
+        self.since(self.first, patience, now)
+    }
+
+    /// As [`Refused::lasting`], for another reason than that somebody is over quota.
+    pub(crate) fn lastingly_broken(self, patience: Duration, now: Time) -> Option<ErrorKind> {
+        self.since(self.broken?, patience, now)
     }
 
     /// Whether home was asked within `patience`.
     pub(crate) fn is_recent(self, patience: Duration, now: Time) -> bool {
         now.since(self.last) <= patience
     }
-}
 
-/// Room is made sooner or later, by people.
-pub(crate) fn is_lack_of_space(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NoSpace | ErrorKind::QuotaExceeded)
+    fn since(self, first: Time, patience: Duration, now: Time) -> Option<ErrorKind> {
+        let is_lasting = self.last.since(first) >= patience;
+        (is_lasting && self.is_recent(patience, now)).then_some(self.kind)
+    }
 }
 
 #[cfg(test)]
@@ -75,10 +85,22 @@ mod tests {
 
     #[test]
     fn a_full_home_is_waited_for() {
-        for kind in [ErrorKind::NoSpace, ErrorKind::QuotaExceeded] {
-            assert!(refused(None, kind, Time::ZERO).is_none());
-            let before = refused(None, ErrorKind::Io, Time::ZERO);
-            assert!(refused(before, kind, Time::ZERO).is_none());
-        }
+        assert!(refused(None, ErrorKind::NoSpace, Time::ZERO).is_none());
+        let before = refused(None, ErrorKind::Io, Time::ZERO);
+        assert!(refused(before, ErrorKind::NoSpace, Time::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_home_where_somebody_is_long_over_quota_refuses_but_is_not_broken() {
+        let (start, later) = (Time::ZERO, Time::ZERO + PATIENCE);
+        let once = refused(None, ErrorKind::Io, start);
+        let again = refused(once, ErrorKind::QuotaExceeded, later).unwrap();
+        assert_eq!(again.lasting(PATIENCE, later), Some(ErrorKind::QuotaExceeded));
+        assert_eq!(again.lastingly_broken(PATIENCE, later), None);
+        let broken = refused(Some(again), ErrorKind::Io, later).unwrap();
+        assert_eq!(broken.lastingly_broken(PATIENCE, later), None);
+        let later = later + PATIENCE;
+        let broken = refused(Some(broken), ErrorKind::Io, later).unwrap();
+        assert_eq!(broken.lastingly_broken(PATIENCE, later), Some(ErrorKind::Io));
     }
 }
