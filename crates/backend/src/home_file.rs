@@ -794,7 +794,8 @@ impl HomeFile {
         })
     }
 
-    fn is_on_fuse(&self) -> bool {
+    /// Whether a FUSE file system has it: SOURCE, or another one below. May ask the server.
+    pub(crate) fn is_on_fuse(&self) -> bool {
         let system = self.bound_path().and_then(fs::fstatfs);
         system.is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC)
     }
