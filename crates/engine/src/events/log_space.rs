@@ -52,6 +52,7 @@ impl Engine {
     pub(crate) fn left_log(&mut self, file: FileIx) {
         if let Some(log) = &mut self.journal {
             log.leaving.remove(&file);
+            log.voiding.remove(&file);
             log.repairs.remove(&file);
             log.not_served.remove(&file);
         }
@@ -67,6 +68,28 @@ impl Engine {
         self.cache.files[file].logged.checkpointing = false;
         if let Some(kind) = failed {
             self.not_freed(kind);
+        }
+        let retry_at = self.clock + self.config.retry_delay;
+        let of_file = &self.cache.files[file];
+        let is_void = of_file.logged.refused_sizes.is_empty() || of_file.discarded;
+        if let Some(log) = self.journal.as_mut().filter(|_| !is_void) {
+            // A recovery would cut the file.
+            log.voiding.insert(file);
+            log.void_at = retry_at;
+        }
+    }
+
+    /// Checkpoints again the files that have records of sizes that home refused.
+    fn void_refused_sizes(&mut self, now: Time) {
+        let log = self.journal_mut();
+        if now < log.void_at {
+            return;
+        }
+        for file in std::mem::take(&mut log.voiding) {
+            let logged = &self.cache.files[file].logged;
+            if !logged.refused_sizes.is_empty() && !logged.checkpointing {
+                self.start_checkpoint(file, now);
+            }
         }
     }
 
@@ -126,6 +149,7 @@ impl Engine {
         if log.shared.is_half_full() {
             self.free_log(now);
         }
+        self.void_refused_sizes(now);
     }
 
     /// Advances the tail if that frees `bytes` or more. Data of removed files is freed when home was synced; where names are in
@@ -209,6 +233,7 @@ impl Engine {
         let wanted =
             log.shared.is_half_full() || !log.leaving.is_empty() || !log.repairs.is_empty();
         let due = wanted && log.is_usable();
-        due.then_some(log.retry_at).into_iter().chain(self.commit_tick()).min()
+        let voids = (!log.voiding.is_empty() && log.is_usable()).then_some(log.void_at);
+        due.then_some(log.retry_at).into_iter().chain(voids).chain(self.commit_tick()).min()
     }
 }

@@ -700,6 +700,44 @@ mod tests {
     }
 
     #[test]
+    fn a_size_that_home_refused_is_made_void_also_if_home_cannot_be_synced_at_first() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 8192));
+        let request = bench.request();
+        let scope = FreezeScope::resizing(100);
+        assert_eq!(bench.engine.freeze(request, ONE, scope, bench.now), Outcome::Pending);
+        bench.settle();
+        bench.end_group();
+        bench.syncs_fail = true;
+        let refused = FreezeEnd { discard: None, size: None, written: false };
+        bench.engine.thaw(ONE, refused, bench.now);
+        for again in 0..10 {
+            bench.settle();
+            for (io, _) in std::mem::take(&mut bench.writes) {
+                bench.engine.complete(io, Completion::Written { result: Ok(()) }, bench.now);
+                bench.settle();
+            }
+            while !bench.groups.is_empty() {
+                bench.end_group();
+            }
+            for (file, _) in std::mem::take(&mut bench.redos) {
+                bench.engine.redone(file, Ok(()), bench.now);
+                bench.settle();
+            }
+            bench.syncs_fail = again < 5;
+            if let Some(next) = bench.engine.next_tick(bench.now) {
+                bench.tick_after(next.since(bench.now));
+            }
+            let file = bench.engine.cache.files.find(ONE).unwrap();
+            let is_void = bench.engine.cache.files[file].logged.refused_sizes.is_empty();
+            assert!(!is_void || again >= 5);
+        }
+        let file = bench.engine.cache.files.find(ONE).unwrap();
+        assert!(bench.engine.cache.files[file].logged.refused_sizes.is_empty(), "it is revoked");
+        assert!(bench.groups.is_empty() && bench.engine.next_tick(bench.now).is_none());
+    }
+
+    #[test]
     fn the_last_page_of_a_group_does_not_need_its_files_name_again() {
         let mut bench = Bench::new();
         let long = FileId(3);

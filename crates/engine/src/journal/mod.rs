@@ -55,6 +55,9 @@ pub(crate) struct FileJournal {
     pub(crate) names: Names,
     /// Files that are being detached and whose checkpoint is to be retried.
     pub(crate) leaving: BTreeSet<FileIx>,
+    /// Files with sizes that home refused, whose checkpoint made no record of these void; it is begun again at `void_at`.
+    pub(crate) voiding: BTreeSet<FileIx>,
+    pub(crate) void_at: Time,
     /// The commands in flight: a group, a superblock, and a sync of home as a whole.
     pub(crate) group: Option<IoId>,
     pub(crate) superblock: Option<IoId>,
@@ -111,6 +114,8 @@ impl FileJournal {
             waiting: AfterLsn::default(),
             names: Names::default(),
             leaving: BTreeSet::new(),
+            voiding: BTreeSet::new(),
+            void_at: Time::ZERO,
             group: None,
             superblock: None,
             home: None,
