@@ -288,7 +288,7 @@ pub enum Output {
         from: Superblock,
         /// Read the log up to here: it is durable, and has all records of the file.
         until: Lsn,
-        /// The records of sizes that home refused: they are void.
+        /// The records of sizes that home refused, or does not have yet, in order: they are not replayed.
         refused: Vec<Lsn>,
     },
     /// The file has no dirty data left at this moment. The caller may restore its modification

@@ -738,6 +738,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_rewritten_from_the_log_is_not_cut_at_a_size_that_home_does_not_have_yet() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 8192));
+        bench.tick_after(bench.engine.config.commit_age);
+        bench.end_group();
+        bench.tick_after(bench.engine.config.dirty_expire);
+        for (io, _) in std::mem::take(&mut bench.writes) {
+            bench.engine.complete(io, Completion::Written { result: Ok(()) }, bench.now);
+            bench.settle();
+        }
+        let request = bench.request();
+        let scope = FreezeScope::resizing(100);
+        assert_eq!(bench.engine.freeze(request, ONE, scope, bench.now), Outcome::Pending);
+        bench.settle();
+        let file = bench.engine.cache.files.find(ONE).unwrap();
+        let size = bench.engine.cache.files[file].logged.last_change.unwrap();
+        bench.engine.home_sync_failed(ErrorKind::Io, None, bench.now);
+        bench.settle();
+        assert_eq!(bench.redos, []);
+        // The group is durable, and what ends first with that is another sync, which wants the repair.
+        bench.engine.journal_mut().shared.committed();
+        bench.engine.start_repair(file, bench.now);
+        bench.settle();
+        assert_eq!(bench.redos, [(ONE, vec![size])]);
+    }
+
+    #[test]
     fn the_last_page_of_a_group_does_not_need_its_files_name_again() {
         let mut bench = Bench::new();
         let long = FileId(3);

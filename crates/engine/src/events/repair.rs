@@ -254,7 +254,10 @@ impl Engine {
         self.cache.files[file].logged.redone_until = until;
         let of_file = &self.cache.files[file];
         let (id, identity) = (of_file.id, of_file.logged.identity.clone());
-        let (node, refused) = (of_file.logged.node(), of_file.logged.refused_sizes.clone());
+        let node = of_file.logged.node();
+        // Home may refuse a size that it does not have yet; otherwise the file gets it afterwards.
+        let mut refused = of_file.logged.refused_sizes.clone();
+        refused.extend(of_file.logged.resizing.map(|resizing| resizing.lsn));
         self.stats.log_redos += 1;
         self.outputs.push_back(Output::Redo { file: id, identity, node, from, until, refused });
     }

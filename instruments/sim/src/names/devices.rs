@@ -35,9 +35,8 @@ impl Life {
                     self.fly(Flight::ReadLog { io, places });
                 }
                 Output::Redo { file, identity, from, until, refused, .. } => {
-                    assert!(refused.is_empty(), "home refuses no size");
                     let node = NodeId(file.0);
-                    self.fly(Flight::Redo { node, identity, from, until });
+                    self.fly(Flight::Redo { node, identity, from, until, refused });
                 }
                 Output::Cleaned(_) | Output::Detached(_) => {}
             }
@@ -131,8 +130,8 @@ impl Life {
                 let result = self.sync_system(&covered, SyncedBy::Programs, rng, tally);
                 self.settled(result);
             }
-            Flight::Redo { node, identity, from, until } => {
-                self.redo(node, &identity, from, until, tally)?;
+            Flight::Redo { node, identity, from, until, refused } => {
+                self.redo(node, &identity, from, (until, &refused), tally)?;
             }
             Flight::Sized { node, size, version, at_home: false } => {
                 let inode = self.inodes.of(node).filter(|_| !self.unbound.contains(&node));
@@ -258,7 +257,7 @@ impl Life {
         node: NodeId,
         identity: &[u8],
         from: Superblock,
-        until: weir_log::Lsn,
+        (until, refused): (weir_log::Lsn, &[weir_log::Lsn]),
         tally: &mut Tally,
     ) -> Result<(), Broken> {
         let inode = self.inodes.of(node).unwrap_or(NodeId::PARKING);
@@ -267,7 +266,7 @@ impl Life {
             return Ok(());
         };
         let history = &self.seen.histories[&node];
-        let mut redo = Redo { node: node.0, identity, home, history };
+        let mut redo = Redo { node: node.0, identity, refused, home, history };
         let told = |what: String| Broken::Answer { what, told: String::new() };
         match replay(&mut self.log_disk, from, Some(&mut redo)) {
             Ok(report) if report.end < until => {
@@ -297,6 +296,7 @@ fn kind_of(command: &Command) -> &'static str {
 struct Redo<'a> {
     node: u64,
     identity: &'a [u8],
+    refused: &'a [weir_log::Lsn],
     home: &'a mut HomeFile,
     history: &'a History,
 }
@@ -309,6 +309,10 @@ impl weir_log::Home for Redo<'_> {
 
     fn identity_of(&self, node: u64) -> Option<Vec<u8>> {
         (node == self.node).then(|| self.identity.to_vec())
+    }
+
+    fn is_refused(&self, lsn: weir_log::Lsn) -> bool {
+        self.refused.contains(&lsn)
     }
 
     fn open(&mut self, wanted: &[u8]) -> std::io::Result<Option<()>> {

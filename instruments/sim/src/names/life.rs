@@ -60,6 +60,7 @@ pub(super) enum Flight {
         identity: Box<[u8]>,
         from: Superblock,
         until: Lsn,
+        refused: Vec<Lsn>,
     },
     /// A file is frozen to get a size. `at_home`: home has it.
     Sized {
