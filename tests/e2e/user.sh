@@ -40,6 +40,23 @@ if is_mounted "$MNT"; then fail "still mounted"; fi
 expect_same_tree "the tree" "$SRC/tree" "$WORK/plain"
 me python3 "$SUPPORT/patches.py" verify "$SRC/cold" 2048 1 2
 
+step "a SOURCE of its group, which is another user's: root does not serve the same files, and finds its daemon"
+SHARED=$WORK/shared
+mkdir "$SHARED" "$WORK/other"
+chgrp "$(id -g "$user")" "$SHARED"
+chmod 2775 "$SHARED"
+mkdir -m 2775 "$SHARED/sub"
+# Where root looks for its socket.
+me env -u XDG_RUNTIME_DIR "$WEIR" mount "$SHARED" "$MNT" --log-file "$WORK/run-$user/log"
+expect_failure "lies in $SHARED, which is mounted at $MNT" timeout -s KILL 60 "$WEIR" mount "$SHARED/sub" "$WORK/other"
+expect_failure "lies in $SHARED" timeout -s KILL 60 unshare --mount sh -c "umount -l '$MNT'; exec '$WEIR' mount '$SHARED/sub' '$WORK/other'"
+me sh -c "echo shared >'$MNT/file'"
+"$WEIR" status "$SHARED" | grep -qF "$MNT" || fail "the status of $SHARED does not show $MNT"
+"$WEIR" sync "$SHARED"
+expect_equal "what is home after a sync" "$(cat "$SHARED/file")" shared
+"$WEIR" umount "$SHARED"
+if is_mounted "$MNT"; then fail "still mounted"; fi
+
 step "unmounted by fusermount3"
 me "$WEIR" mount "$SRC" "$MNT" --log-file "$WORK/run-$user/log"
 me sh -c "echo again >'$MNT/again'"

@@ -4,9 +4,13 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::own;
 
 /// The file-system type the kernel shows for a Weir mount.
 pub const FS_TYPE: &str = "fuse.weir";
@@ -68,10 +72,20 @@ impl Mount {
     }
 
     /// Whether it is believed that this mount serves `directory`. Any user can make a FUSE mount of any type and source; root and this user
-    /// are believed, and others of directories that they own. The directory is looked at only for mounts of others.
+    /// are believed, and others of directories that they own or whose `.weir` they made and hold. The directory is looked at only for
+    /// mounts of others.
     pub fn may_serve(&self, directory: &Path) -> bool {
-        self.is_trusted()
-            || std::fs::metadata(directory).is_ok_and(|found| Some(found.uid()) == self.owner())
+        self.is_trusted() || self.holds(directory).unwrap_or(false)
+    }
+
+    /// Whether the directory, or a `.weir` in it that is locked, is its owner's.
+    fn holds(&self, directory: &Path) -> rustix::io::Result<bool> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+        Ok(Some(rustix::fs::fstat(&directory)?.st_uid) == self.owner()
+            || own::of(directory.as_fd()).is_some_and(|own| {
+                Some(own.made_by) == self.owner() && own.is_locked != Some(false)
+            }))
     }
 
     /// Whether it is root's or this user's, or of no user, as mounts that are no FUSE mounts.
@@ -275,8 +289,25 @@ not a line
         if own == 0 {
             std::os::unix::fs::chown(&directory, Some(other), None).unwrap();
             assert_eq!(is_found(&[other]), Some(other), "it is the directory's owner");
+            std::os::unix::fs::chown(&directory, Some(other + 1), None).unwrap();
+            let own = directory.join(own::WEIR_DIRECTORY);
+            std::fs::create_dir(&own).unwrap();
+            std::os::unix::fs::chown(&own, Some(other), None).unwrap();
+            let lock = std::fs::File::create(own.join(own::LOCK_FILE)).unwrap();
+            assert_eq!(is_found(&[other]), None, "nobody has it locked");
+            lock.lock().unwrap();
+            assert_eq!(is_found(&[other]), Some(other), "its daemon has it locked");
+            assert_eq!(is_found(&[other + 2]), None, "another user's daemon has");
+            let set_mode = |mode| {
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+                std::fs::set_permissions(&directory, mode).unwrap();
+            };
+            set_mode(0o3775);
+            assert_eq!(is_found(&[other]), Some(other), "only a group can make it");
+            set_mode(0o1777);
+            assert_eq!(is_found(&[other]), None, "anybody can make it");
         }
-        std::fs::remove_dir(directory).unwrap();
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

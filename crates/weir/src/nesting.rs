@@ -8,12 +8,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
+use weir_control::own;
 
 use crate::control::client::Daemon;
 use crate::control::protocol::{Reply, Request};
 use crate::mounts::{Mount, MountTable, absolute};
-use crate::own_directory::{LOCK_FILE, WEIR_DIRECTORY};
 
 /// Bound on the number of parents; the kernel accepts no path this deep.
 const DEPTH_MAX: usize = 4096;
@@ -57,8 +57,7 @@ impl Ancestors {
 
     /// The path of the nearest parent directory that a daemon has locked.
     ///
-    /// Only locks count that were made by root, this user or the directory's owner: in /tmp any user could
-    /// make one.
+    /// In /tmp, where any user could make one, only those of root, this user and the directory's owner count.
     pub fn locked(&self) -> Option<PathBuf> {
         self.0.iter().skip(1).find(|directory| is_locked(directory.as_fd())).map(|directory| {
             let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(directory));
@@ -67,23 +66,10 @@ impl Ancestors {
     }
 }
 
+/// As its `.weir` says, or the directory itself if the lock is another user's. What cannot be inspected counts as not locked.
 fn is_locked(directory: BorrowedFd<'_>) -> bool {
-    let is_held = || -> Result<bool, rustix::io::Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let own = rustix::fs::openat(directory, WEIR_DIRECTORY, flags, Mode::empty())?;
-        let made_by = rustix::fs::fstat(&own)?.st_uid;
-        let owner = rustix::fs::fstat(directory)?.st_uid;
-        if ![0, owner, rustix::process::geteuid().as_raw()].contains(&made_by) {
-            return Ok(false);
-        }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let lock = rustix::fs::openat(&own, LOCK_FILE, flags, Mode::empty())?;
-        // A shared lock, released at once: it does not disturb others that check.
-        let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
-        Ok(taken == Err(rustix::io::Errno::WOULDBLOCK))
-    };
-    // A directory whose lock is missing or cannot be inspected counts as not locked.
-    is_held().unwrap_or(false)
+    own::of(directory)
+        .is_some_and(|own| own.is_locked.unwrap_or_else(|| own::is_directory_locked(directory)))
 }
 
 /// A mount whose SOURCE shares files with another directory.
@@ -98,8 +84,8 @@ pub struct Nested {
 }
 
 /// The Weir mount, if there is one, whose SOURCE is below the directory `path` or contains it. The same
-/// directory does not count: its lock is checked. Neither do mounts of other users whose SOURCE is not theirs: any user can make one that
-/// shows any directory.
+/// directory does not count: its lock is checked. Neither do mounts of other users that do not have their SOURCE locked: any user can make
+/// one that shows any directory.
 pub fn find(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -152,11 +138,23 @@ fn relation(
 
 /// Whether a mount is believed to serve `source`. A FUSE file system of another user is not looked at, since it may never answer: everything
 /// in it is that user's.
+///
+/// Who cannot make a `.weir` in a SOURCE can still serve what is below, and has the directory locked. Others could lock it, too: that refuses
+/// a mount, but no data is lost. A mount point is never in its SOURCE, so that this is not believed of `/`.
 fn is_believed(mount: &Mount, source: &Path, mounts: &MountTable) -> bool {
     match mounts.containing(source) {
         Some(at) if !at.is_trusted() => mount.is_trusted() || mount.owner() == at.owner(),
-        _ => mount.may_serve(source),
+        _ => {
+            mount.may_serve(source)
+                || !mount.mount_point.starts_with(source) && is_directory_locked(source)
+        }
     }
+}
+
+fn is_directory_locked(path: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .is_ok_and(|directory| own::is_directory_locked(directory.as_fd()))
 }
 
 /// The SOURCE of a mount: from the mount table, or from its daemon if the table shows another name. Clean, whatever was said.
@@ -236,6 +234,11 @@ mod tests {
         for claimed in [Path::new("/"), &served, &path.join("x")] {
             assert_eq!(found(other, claimed), None, "{}", claimed.display());
         }
+        let open = std::fs::File::open(&served).unwrap();
+        open.lock().unwrap();
+        assert_eq!(found(other, &served), Some(true), "what it cannot make a file in");
+        open.unlock().unwrap();
+        assert_eq!(found(other, &served), None);
         if own == 0 {
             std::os::unix::fs::chown(&served, Some(other), None).unwrap();
             assert_eq!(found(other, &served), Some(true));
@@ -262,8 +265,16 @@ mod tests {
         std::fs::create_dir(scratch.join(".weir")).unwrap();
         let lock = std::fs::File::create(scratch.join(".weir/lock")).unwrap();
         assert_eq!(ancestors.locked(), None);
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        lock.lock().unwrap();
         assert_eq!(ancestors.locked(), Some(scratch.canonicalize().unwrap()));
+        if rustix::process::geteuid().is_root() {
+            let other = Some(1234);
+            std::os::unix::fs::chown(scratch.join(".weir"), other, None).unwrap();
+            assert_eq!(ancestors.locked(), Some(scratch.canonicalize().unwrap()), "another user's");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+            std::fs::set_permissions(&scratch, mode).unwrap();
+            assert_eq!(ancestors.locked(), None, "anybody can make one");
+        }
         std::fs::remove_dir_all(&scratch).unwrap();
     }
 

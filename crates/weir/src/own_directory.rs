@@ -19,11 +19,7 @@ use rustix::io::Errno;
 use weir_backend::{LogFile, LogFileError, LogPlace};
 use weir_log::Identity;
 
-/// Weir's own directory in SOURCE.
-pub const WEIR_DIRECTORY: &str = ".weir";
-
-/// The name of SOURCE's lock in `.weir`.
-pub const LOCK_FILE: &str = "lock";
+pub use weir_control::own::{LOCK_FILE, WEIR_DIRECTORY};
 
 const ID_FILE: &str = "id";
 const NOTE_FILE: &str = "log-at";
