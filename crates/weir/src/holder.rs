@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -21,10 +22,11 @@ pub struct Holder {
 /// The process that has locked `source` without having it mounted anywhere.
 pub fn unmounted_holder(source: &Path) -> Option<Holder> {
     let holder = holder(source)?;
+    let user = fs::metadata(format!("/proc/{}", holder.pid)).ok().map(|process| process.uid());
     let is_it = |mount: &Mount| {
         mount.is_weir()
             && (mount.source == source || mount.mount_point == holder.mountpoint)
-            && mount.may_serve(source)
+            && (mount.owner().is_some() && mount.owner() == user || mount.may_serve(source))
     };
     let mounted = MountTable::read().is_ok_and(|table| table.iter().any(is_it))
         || !namespaces::holders_where(is_it).is_empty();
