@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use weir_backend::{HomeFile, SyncFailed};
+use weir_backend::{Failures, HomeFile, SyncFailed};
 use weir_engine::{
     Durability, Error, ErrorKind, FileId, FreezeEnd, FreezeScope, NotLogged, Outcome, RecordOf,
 };
@@ -237,7 +237,20 @@ impl Shard {
     /// # Errors
     /// Home's.
     pub fn settle_home(&self) -> Result<(), SyncFailed> {
-        self.core.sync_home(self.whole(), self.whole().failures())
+        self.settle_home_since(self.home_failures())
+    }
+
+    /// The syncs of home that have failed until now.
+    pub fn home_failures(&self) -> Failures {
+        self.whole().failures()
+    }
+
+    /// As [`Shard::settle_home`], and fails also if another sync of home has failed since: home reports that only once.
+    ///
+    /// # Errors
+    /// Home's.
+    pub fn settle_home_since(&self, failures: Failures) -> Result<(), SyncFailed> {
+        self.core.sync_home(self.whole(), failures)
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use weir_backend::Failures;
 use weir_engine::{Durability, Error, ErrorKind};
 use weir_fuse::Observer;
 use weir_shard::Shard;
@@ -185,8 +186,9 @@ fn sync(
 }
 
 /// Everything that is dirty goes home and is made durable; blocks. If SOURCE has refused names, the data of the files that
-/// it does not have is not waited for.
-fn bring_data_home(shard: &Arc<Shard>, is_refused: bool) -> Result<(), Error> {
+/// it does not have is not waited for, and what went home is made durable all the same.
+fn bring_data_home(shard: &Arc<Shard>, is_refused: bool) -> Result<(), NotHome> {
+    let failures = shard.home_failures();
     let (done, result) = mpsc::sync_channel(1);
     shard.sync_durably(move |result| {
         // The receiver waits below.
@@ -197,10 +199,10 @@ fn bring_data_home(shard: &Arc<Shard>, is_refused: bool) -> Result<(), Error> {
     }
     let result = result.recv().expect("a shard answers every request before it is stopped");
     if is_refused && result.is_err() {
-        // What went home is made durable, although the rest was refused. An error is reported in any case.
-        let _ = shard.settle_home();
+        let settled = shard.settle_home_since(failures);
+        settled.map_err(|failed| NotHome::Unsettled(Error::Home(failed.kind)))?;
     }
-    result
+    result.map_err(NotHome::Data)
 }
 
 /// The message about data that is not home, and the reason.
@@ -248,6 +250,8 @@ enum NotHome {
     Names(io::Error),
     /// Data could not be written, or made durable.
     Data(Error),
+    /// SOURCE refused changes of names, and what went home could not be made durable.
+    Unsettled(Error),
     /// What programs that were cut off had posted to the lane is not applied.
     Posted,
 }
@@ -630,16 +634,19 @@ impl Lifecycle {
         drop(self.guard.take());
         let (mut lost, mut told) = (None, String::new());
         let (mut is_logged, mut is_durable) = (false, true);
+        let failures = self.shard.home_failures();
         while let Err(error) = self.write_all_home() {
             if self.forced {
                 lost = Some(self.lost(&error));
                 is_durable = false;
                 break;
             }
-            if is_logged {
+            let is_in_log = !matches!(error, NotHome::Unsettled(_) | NotHome::Posted);
+            if is_logged && is_in_log {
                 lost = Some(self.left_in_log(&error));
                 break;
             }
+            is_logged = false;
             let message = self.goes_on(&error);
             if message != told {
                 tracing::error!("{message}");
@@ -652,7 +659,7 @@ impl Lifecycle {
             match early.map_or_else(|| self.events.recv_timeout(RETRY), Ok) {
                 Ok(Event::Unmount { force, responder }) => self.accept(force, responder),
                 Ok(Event::Signal(name)) => {
-                    is_logged = self.write_log(&error);
+                    is_logged = self.write_log(&error, failures);
                     if is_logged {
                         self.observer.give_up_names();
                     } else {
@@ -723,6 +730,10 @@ impl Lifecycle {
         match error {
             NotHome::Names(error) => names_not_home(&self.observer, error),
             NotHome::Data(error) => not_home(&self.shard, &self.place.source, *error),
+            NotHome::Unsettled(error) => format!(
+                "the file system of {} says that it could not make all of it durable that it was given: {error}; that is tried again",
+                self.place.source.display()
+            ),
             NotHome::Posted => {
                 "what programs wrote last by the lane waits for memory; it is kept and tried again"
                     .to_owned()
@@ -776,6 +787,10 @@ impl Lifecycle {
                 let what = unwritten::describe(&self.shard, &self.place.source);
                 format!("unmounted by force, and {what}, is lost: {error}")
             }
+            NotHome::Unsettled(error) => format!(
+                "unmounted by force, and what SOURCE could not make durable may be lost: {error}{}",
+                data()
+            ),
         }
     }
 
@@ -795,14 +810,14 @@ impl Lifecycle {
                  'weir recover'",
                 what()
             ),
-            NotHome::Posted => self.not_home(error),
+            NotHome::Unsettled(_) | NotHome::Posted => self.not_home(error),
         };
         format!("unmounted, and nothing is lost, but {left}")
     }
 
     /// Everything is in the redo log, durably, or home. Says whether it is. To be called when the mount has ended, and not everything
-    /// could be brought home for this reason.
-    fn write_log(&self, error: &NotHome) -> bool {
+    /// could be brought home for this reason; `failures` are those of home's syncs when the mount had ended.
+    fn write_log(&self, error: &NotHome, failures: Failures) -> bool {
         let has_names = self.observer.names_pending().is_none_or(|(left, _)| left == 0);
         if self.place.log.is_none() || !has_names && !self.observer.names_are_logged() {
             return false;
@@ -811,8 +826,8 @@ impl Lifecycle {
         match error {
             // Home has it and could not make it durable: whether the log has it, too, no file tells.
             NotHome::Data(_) if files.is_empty() => return false,
-            // No file has it yet.
-            NotHome::Posted => return false,
+            // It may be anybody's data; or no file has it yet.
+            NotHome::Unsettled(_) | NotHome::Posted => return false,
             NotHome::Names(_) | NotHome::Data(_) => {}
         }
         let (done, results) = mpsc::channel();
@@ -824,7 +839,10 @@ impl Lifecycle {
             });
         }
         drop(done);
+        // What is clean is home, and may not be durable there: what cannot be written keeps home from being synced. A failure may have lost
+        // it, which home reports once.
         results.iter().all(|result| result.is_ok())
+            && self.shard.settle_home_since(failures).is_ok()
     }
 
     /// As [`Lifecycle::write_home`], with what programs that were cut off had posted to the lane.
@@ -860,8 +878,11 @@ impl Lifecycle {
         });
         let named = named.recv().expect("names are answered for as long as the mount lives");
         let data = bring_data_home(&self.shard, named.is_err());
+        if let Err(error @ NotHome::Unsettled(_)) = data {
+            return Err(error);
+        }
         named.map_err(NotHome::Names)?;
-        data.map_err(NotHome::Data)?;
+        data?;
         self.observer.settle_names().map_err(NotHome::Names)
     }
 
