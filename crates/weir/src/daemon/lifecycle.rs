@@ -252,8 +252,8 @@ enum NotHome {
     Data(Error),
     /// SOURCE refused changes of names, and what went home could not be made durable.
     Unsettled(Error),
-    /// What programs that were cut off had posted to the lane is not applied.
-    Posted,
+    /// What programs that were cut off had posted to the lane is not applied; and why the rest is not home, if it is not.
+    Posted(Option<Box<NotHome>>),
 }
 
 /// The state of the mount in the kernel.
@@ -641,7 +641,7 @@ impl Lifecycle {
                 is_durable = false;
                 break;
             }
-            let is_in_log = !matches!(error, NotHome::Unsettled(_) | NotHome::Posted);
+            let is_in_log = !matches!(error, NotHome::Unsettled(_) | NotHome::Posted(_));
             if is_logged && is_in_log {
                 lost = Some(self.left_in_log(&error));
                 break;
@@ -734,9 +734,12 @@ impl Lifecycle {
                 "the file system of {} says that it could not make all of it durable that it was given: {error}; that is tried again",
                 self.place.source.display()
             ),
-            NotHome::Posted => {
-                "what programs wrote last by the lane waits for memory; it is kept and tried again"
-                    .to_owned()
+            NotHome::Posted(home) => {
+                let home =
+                    home.as_ref().map_or_else(String::new, |home| self.not_home(home) + "; ");
+                format!(
+                    "{home}what programs wrote last by the lane waits for memory; it is kept and tried again"
+                )
             }
         }
     }
@@ -779,10 +782,13 @@ impl Lifecycle {
                 let names = names_left(&self.observer, error);
                 format!("unmounted by force, but {names}{}", data())
             }
-            NotHome::Posted => format!(
+            NotHome::Posted(None) => format!(
                 "unmounted by force, and what programs wrote last by the lane is lost{}",
                 data()
             ),
+            NotHome::Posted(Some(home)) => {
+                format!("{}; what programs wrote last by the lane is lost, too", self.lost(home))
+            }
             NotHome::Data(error) => {
                 let what = unwritten::describe(&self.shard, &self.place.source);
                 format!("unmounted by force, and {what}, is lost: {error}")
@@ -810,7 +816,7 @@ impl Lifecycle {
                  'weir recover'",
                 what()
             ),
-            NotHome::Unsettled(_) | NotHome::Posted => self.not_home(error),
+            NotHome::Unsettled(_) | NotHome::Posted(_) => self.not_home(error),
         };
         format!("unmounted, and nothing is lost, but {left}")
     }
@@ -827,7 +833,7 @@ impl Lifecycle {
             // Home has it and could not make it durable: whether the log has it, too, no file tells.
             NotHome::Data(_) if files.is_empty() => return false,
             // It may be anybody's data; or no file has it yet.
-            NotHome::Unsettled(_) | NotHome::Posted => return false,
+            NotHome::Unsettled(_) | NotHome::Posted(_) => return false,
             NotHome::Names(_) | NotHome::Data(_) => {}
         }
         let (done, results) = mpsc::channel();
@@ -850,7 +856,7 @@ impl Lifecycle {
         let is_applied = self.has_session_ended || self.apply_posted();
         // Also to have memory for the rest.
         let home = self.write_home();
-        if is_applied { home } else { Err(NotHome::Posted) }
+        if is_applied { home } else { Err(NotHome::Posted(home.err().map(Box::new))) }
     }
 
     /// Applies what was posted to the lane; says whether that is done in time.
