@@ -28,12 +28,13 @@ pub fn umount(arguments: &UmountArguments) -> Result<ExitCode, Failure> {
         // A connection serves one request. The mount may have ended when it was unmounted in this namespace.
         match Daemon::connect(&mount) {
             Ok(again) if again.is_same(&daemon) => daemon = again,
-            Ok(_) | Err(ControlError::Dead(_) | ControlError::Unreachable(_)) => {
+            // It is there, and may serve other namespaces for ever.
+            Err(error @ ControlError::Conversation { .. }) => return Err(error.into()),
+            // Its socket is gone. What others have put in the places of sockets does not matter.
+            Ok(_) | Err(_) => {
                 daemon.wait_for_end();
                 return Ok(ExitCode::SUCCESS);
             }
-            // It is there, and may serve other namespaces for ever.
-            Err(error) => return Err(error.into()),
         }
     }
     let progress = Progress::of(&mount);
