@@ -255,6 +255,7 @@ EOF
             fail "weir doctor does not look at the bucket"
         [ -z "$(ls "$OBJECTS/bucket/pre")" ] || fail "weir doctor leaves objects"
         expect_failure "create it" weir mount s3://absent/pre "$MNT" --endpoint "$ENDPOINT"
+        expect_failure "which is $SOURCE: leave fsname out" weir mount "$SOURCE" "$MNT" --endpoint "$ENDPOINT" -o fsname=/elsewhere
         expect_failure "check the network" weir mount "$SOURCE" "$MNT" --endpoint http://127.0.0.1:1
         mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT"
         mkdir "$WORK/second"

@@ -77,15 +77,14 @@ pub enum DaemonError {
     Mountpoint(#[from] MountpointError),
     /// The mount table would show another directory than SOURCE.
     #[error(
-        "-o fsname={name}: a name that begins with / is taken for the directory that is served, which is {}: leave fsname out, \
-         or give a name without /",
-        source_path.display()
+        "-o fsname={name}: a name that begins with / is taken for the directory that is served, which is {source_name}: leave fsname out, \
+         or give a name without /"
     )]
     Name {
         /// The name.
         name: String,
-        /// SOURCE.
-        source_path: PathBuf,
+        /// SOURCE, or the bucket's address.
+        source_name: String,
     },
     /// FUSE cannot be used.
     #[error(transparent)]
@@ -168,7 +167,7 @@ pub fn check(request: MountRequest) -> Result<Checked, DaemonError> {
     let mounts = MountTable::read().map_err(system("read the mount table"))?;
     let source = Source::open(&request.source, &mounts)?;
     let mountpoint = mountpoint::check(&request.mountpoint, source.path(), &mounts)?;
-    let settings = named_truly(request.settings, &request.source, &source)?;
+    let settings = named_truly(request.settings, &request.source, &source, bucket.as_ref())?;
     Ok(Checked { bucket, source, mountpoint, settings })
 }
 
@@ -178,13 +177,15 @@ fn named_truly(
     settings: Settings,
     asked_for: &Path,
     source: &Source,
+    bucket: Option<&bucket::Served>,
 ) -> Result<Settings, DaemonError> {
     match &settings.fsname {
         Some(name) if name.starts_with('/') => {
             let path = Path::new(name);
             if path != asked_for && path != source.path() {
-                let (name, source_path) = (name.clone(), source.path().to_owned());
-                return Err(DaemonError::Name { name, source_path });
+                let path = || source.path().display().to_string();
+                let source_name = bucket.map_or_else(path, |bucket| bucket.address().to_owned());
+                return Err(DaemonError::Name { name: name.clone(), source_name });
             }
             Ok(Settings { fsname: None, ..settings })
         }
