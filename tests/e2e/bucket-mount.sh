@@ -4,7 +4,7 @@
 # `weir umount` bring all of it into the bucket, and another mount sees the same; with --cache one finds what another fetched;
 # kill: the daemon is killed, again and again, beside a program that saves files: nothing acknowledged is lost;
 # durable: with --durable store what fsync has acknowledged is in the bucket, also when everything on this machine is lost then;
-# signals: SIGTERM, SIGINT and SIGHUP end the daemon when all is in the bucket, also what was not synced;
+# signals: SIGTERM, SIGINT and SIGHUP end the daemon when all is in the bucket, also what was not synced, and where weir-bucket gets them, too;
 # doctor: `weir doctor s3://bucket/pre`, and what cannot be mounted says why.
 # cases: programs kill durable signals doctor
 # all: kill durable
@@ -242,6 +242,33 @@ EOF
             soon no_bucket || fail "weir-bucket goes on after SIG$name"
             expect_equal "an object after SIG$name" "$(cat "$OBJECTS/bucket/pre/$name/file")" "dirty $name"
         done
+        step "all processes get it, as at the end of a login: what is not synced is in the bucket"
+        for name in TERM INT HUP; do
+            for first in daemon bucket; do
+                mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT" --dirty-expire 1h
+                daemon=$(status "$MNT" pid)
+                bucket=$(pgrep -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT")
+                for ((i = 0; i < 20; i++)); do echo "$i $name $first" >"$MNT/$name/$first-$i"; done
+                if [ "$first" = daemon ]; then
+                    kill "-$name" "$daemon" "$bucket"
+                else
+                    kill "-$name" "$bucket"
+                    sleep 0.5
+                    kill "-$name" "$daemon"
+                fi
+                soon ended "$daemon" || fail "the daemon goes on after SIG$name"
+                soon no_bucket || fail "weir-bucket goes on after SIG$name"
+                if is_mounted "$MNT"; then fail "the mount is still there after SIG$name"; fi
+                for ((i = 0; i < 20; i++)); do
+                    expect_equal "an object after SIG$name" "$(cat "$OBJECTS/bucket/pre/$name/$first-$i")" "$i $name $first"
+                done
+            done
+        done
+        step "weir-bucket ends with a daemon that is killed"
+        mount_weir "$SOURCE" "$MNT" --endpoint "$ENDPOINT"
+        kill -9 "$(status "$MNT" pid)"
+        soon no_bucket || fail "weir-bucket goes on without its daemon"
+        umount -l "$MNT" 2>/dev/null || true
         step "nothing that the daemon starts has its signals blocked, or its service manager"
         NOTIFY_SOCKET=$WORK/notify mount_weir_foreground "$SOURCE" "$MNT" --endpoint "$ENDPOINT"
         bucket=$(pgrep -f "weir-bucket mount $SOURCE .*--endpoint=$ENDPOINT")

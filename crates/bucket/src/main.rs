@@ -81,7 +81,8 @@ struct Mount {
     /// Let all users of this machine use the mount.
     #[arg(long)]
     allow_other: bool,
-    /// End as after SIGTERM when the process that started this one ends.
+    /// End as after an unmount when the process that started this one ends or sends SIGUSR1, and not by SIGTERM, SIGINT or SIGHUP: who stops
+    /// all processes of a service or a login sends them to this one, too, and its parent still needs it.
     #[arg(long)]
     end_with_parent: bool,
     /// Print what 'stat' prints as a line on standard output, in each second in which it has changed.
@@ -117,6 +118,9 @@ impl ConnectionOptions {
         S3::connect(&connection, fence)
     }
 }
+
+/// By this signal a parent, or the kernel when it has ended, has this process end.
+const PARENT_ENDS: rustix::process::Signal = rustix::process::Signal::USR1;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -186,7 +190,11 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
         format!("{} cannot be mounted: {error}", mount.mountpoint.display())
     })?;
     let mut unmounter = session.unmount_callable();
-    let mut signals = signal_hook::iterator::Signals::new([libc::SIGTERM, libc::SIGINT])?;
+    let ending: &[i32] = match mount.end_with_parent {
+        true => &[PARENT_ENDS.as_raw()],
+        false => &[libc::SIGTERM, libc::SIGINT],
+    };
+    let mut signals = signal_hook::iterator::Signals::new(ending)?;
     let (ends, ended) = mpsc::channel();
     let (flushing, mountpoint, detached) = (system.clone(), mount.mountpoint.clone(), ends.clone());
     std::thread::spawn(move || {
@@ -256,9 +264,13 @@ fn print_counts(system: &FileSystem) {
     }
 }
 
-/// Has the kernel send SIGTERM when the thread that started this process ends.
+/// Has the kernel send a signal when the thread that started this process ends, and lets the others pass that end processes.
 fn end_with_parent() -> Result<(), Box<dyn Error>> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    rustix::process::set_parent_process_death_signal(Some(PARENT_ENDS))?;
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // Whether it came is nobody's business.
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
     // One that had ended before sends no signal.
     match rustix::process::getppid() {
         Some(parent) if !parent.is_init() => Ok(()),

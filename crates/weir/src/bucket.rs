@@ -501,7 +501,8 @@ impl Served {
         if let Ok(pid) = i32::try_from(self.child.id())
             && let Some(pid) = Pid::from_raw(pid)
         {
-            let _ = rustix::process::kill_process(pid, Signal::TERM);
+            // SIGTERM may come from anybody who stops this daemon and all beside it.
+            let _ = rustix::process::kill_process(pid, Signal::USR1);
         }
     }
 }
