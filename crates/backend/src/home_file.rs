@@ -796,8 +796,18 @@ impl HomeFile {
 
     /// Whether a FUSE file system has it: SOURCE, or another one below. May ask the server.
     pub(crate) fn is_on_fuse(&self) -> bool {
+        self.file_system() == Some(FUSE_SUPER_MAGIC)
+    }
+
+    /// Whether no FUSE file system has it. May ask the server.
+    pub(crate) fn is_off_fuse(&self) -> bool {
+        self.file_system().is_some_and(|magic| magic != FUSE_SUPER_MAGIC)
+    }
+
+    /// The type of its file system; `None` if that does not say.
+    fn file_system(&self) -> Option<u32> {
         let system = self.bound_path().and_then(fs::fstatfs);
-        system.is_ok_and(|system| system.f_type as u64 as u32 == FUSE_SUPER_MAGIC)
+        system.ok().map(|system| system.f_type as u64 as u32)
     }
 
     fn lock_data(&self) -> MutexGuard<'_, Data> {

@@ -369,7 +369,7 @@ impl Transfer {
     /// says: after that a second sync would succeed.
     pub(crate) fn is_repeated(&self, error: &io::Error) -> bool {
         let is_passing = match self.is_sync() {
-            true => is_cancelled(error) && self.begun.is_none() && !self.file.is_on_fuse(),
+            true => is_cancelled(error) && self.begun.is_none() && self.file.is_off_fuse(),
             false => is_transient(error),
         };
         is_passing && self.transient < TRANSIENT_MAX

@@ -641,7 +641,7 @@ mod tests {
         };
         let full = (0..).find(|&number| {
             let written = write(&mut bench, one, UNBOUND, number);
-            written == Outcome::Pending && run_while_all_fails(&mut bench) == []
+            written == Outcome::Pending && run_while_all_fails(&mut bench).is_empty()
         });
         let full = full.expect("memory has an end");
         assert_eq!(write(&mut bench, other, FileId(2), 0), Outcome::Pending);
@@ -673,7 +673,7 @@ mod tests {
         let filled = (0..).map(|number| number * PAGE).any(|offset| {
             let (durability, now) = (Durability::None, bench.now);
             let written = bench.engine.write(request, UNBOUND, offset, &page, durability, now);
-            written == Outcome::Pending && run_while_all_fails(bench) == []
+            written == Outcome::Pending && run_while_all_fails(bench).is_empty()
         });
         assert!(filled, "memory has an end");
     }

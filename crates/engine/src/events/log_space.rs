@@ -233,7 +233,8 @@ impl Engine {
         let wanted =
             log.shared.is_half_full() || !log.leaving.is_empty() || !log.repairs.is_empty();
         let due = wanted && log.is_usable();
-        let voids = (!log.voiding.is_empty() && log.is_usable()).then_some(log.void_at);
+        let voids =
+            (!log.voiding.is_empty() && log.is_usable()).then(|| log.void_at.max(log.retry_at));
         due.then_some(log.retry_at).into_iter().chain(voids).chain(self.commit_tick()).min()
     }
 }
