@@ -18,9 +18,10 @@ in_turn() {
     ratio=$(tail -1 "$WORK/turns")
 }
 
+# The kernel asks again after these, and the rounds may take longer than the 10 s that they are by default.
+timeouts=entry_timeout=600,attr_timeout=600
 if [ "$1" = workers ]; then
-    # The kernel asks again after these, and the rounds may take longer than the 10 s that they are by default.
-    mount_weir "$SRC" "$MNT" -o entry_timeout=600,attr_timeout=600
+    mount_weir "$SRC" "$MNT" -o "$timeouts"
     for load in "10000 1 4096" "10000 2 512"; do
         step "files, writes, bytes: $load"
         in_turn 0.1 "python3 $SUPPORT/workers.py $MNT/fuse $load" \
@@ -38,7 +39,7 @@ programs=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V 
 id postgres >/dev/null 2>&1 || skip "there is no user postgres"
 mkdir "$WORK/sockets" "$WORK/run-postgres"
 chown postgres "$SRC" "$WORK/sockets" "$WORK/run-postgres"
-mount_weir "$SRC" "$MNT" --allow-other --lane-users postgres
+mount_weir "$SRC" "$MNT" --allow-other --lane-users postgres -o "$timeouts"
 # pg PORT PROGRAM ARGUMENT...: as PostgreSQL's user; by_lane is empty or what it is run under.
 by_lane=()
 pg() {
