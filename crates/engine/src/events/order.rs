@@ -591,16 +591,21 @@ mod tests {
         assert_eq!(bench.engine.not_committed(), []);
     }
 
-    #[test]
-    fn a_size_that_home_refused_is_not_committed_until_its_record_is_void() {
-        let mut bench = Bench::new();
-        assert!(bench.write(ONE, 0, 8192));
+    /// A new size of a file is in the log, durably, and home is to get it.
+    fn log_size(bench: &mut Bench, size: u64) {
         let request = bench.request();
-        let scope = FreezeScope::resizing(100);
+        let scope = FreezeScope::resizing(size);
         assert_eq!(bench.engine.freeze(request, ONE, scope, bench.now), Outcome::Pending);
         bench.settle();
         bench.end_group();
         assert!(bench.replies.contains(&request));
+    }
+
+    #[test]
+    fn a_size_that_home_refused_is_not_committed_until_its_record_is_void() {
+        let mut bench = Bench::new();
+        assert!(bench.write(ONE, 0, 8192));
+        log_size(&mut bench, 100);
         assert_eq!(bench.engine.not_committed(), []);
         let refused = FreezeEnd { discard: None, size: None, written: false };
         bench.engine.thaw(ONE, refused, bench.now);
@@ -629,11 +634,7 @@ mod tests {
     fn what_is_rewritten_from_the_log_is_not_cut_at_a_size_that_home_refused() {
         let mut bench = Bench::new();
         assert!(bench.write(ONE, 0, 8192));
-        let request = bench.request();
-        let scope = FreezeScope::resizing(100);
-        assert_eq!(bench.engine.freeze(request, ONE, scope, bench.now), Outcome::Pending);
-        bench.settle();
-        bench.end_group();
+        log_size(&mut bench, 100);
         let file = bench.engine.cache.files.find(ONE).unwrap();
         let size = bench.engine.cache.files[file].logged.last_change.unwrap();
         // Home has taken the data when it refuses the size, and then cannot sync it.
@@ -703,11 +704,7 @@ mod tests {
     fn a_size_that_home_refused_is_made_void_also_if_home_cannot_be_synced_at_first() {
         let mut bench = Bench::new();
         assert!(bench.write(ONE, 0, 8192));
-        let request = bench.request();
-        let scope = FreezeScope::resizing(100);
-        assert_eq!(bench.engine.freeze(request, ONE, scope, bench.now), Outcome::Pending);
-        bench.settle();
-        bench.end_group();
+        log_size(&mut bench, 100);
         bench.syncs_fail = true;
         let refused = FreezeEnd { discard: None, size: None, written: false };
         bench.engine.thaw(ONE, refused, bench.now);
