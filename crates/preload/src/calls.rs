@@ -7,6 +7,7 @@ mod credentials;
 mod data;
 mod descriptors;
 mod files;
+mod held;
 mod memory;
 mod programs;
 mod sendfile;

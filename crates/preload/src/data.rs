@@ -20,6 +20,7 @@ use weir_lane::ring::PAYLOAD_BYTES_MAX;
 use weir_lane::tally::{Count, Fallback};
 
 use crate::description::{APPENDS, Description, READS, Route, SYNCHRONOUS, WRITES};
+use crate::held::hold;
 use crate::outcome::{Outcome, fallback_for};
 use crate::pieces::Pieces;
 use crate::session::posts::{self, Poster};
@@ -484,7 +485,7 @@ fn is_one_request(pieces: &Pieces<'_>) -> bool {
 
 /// pwritev(2), in a session by its door if nobody outside can tell.
 fn pwritev(fd: c_int, pieces: &[iovec], at: u64) -> sys::Result<usize> {
-    session::pwritev(fd, pieces, at).unwrap_or_else(|| sys::pwritev(fd, pieces, at))
+    session::pwritev(fd, pieces, at).unwrap_or_else(|| hold(|| sys::pwritev(fd, pieces, at)))
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod credentials;
 mod data;
 mod description;
 mod device;
+mod held;
 mod history;
 mod home;
 mod leave;

@@ -12,6 +12,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use crate::held::hold;
 use crate::{session, sys};
 
 /// The beginning of glibc's function: `mov $3, %eax; syscall; cmp $-4096, %rax; ja; ret`.
@@ -68,7 +69,7 @@ pub(crate) fn take_over() {
 
 /// close(2): what `__close_nocancel` does afterwards.
 extern "C" fn close(fd: c_int) -> c_int {
-    session::close(fd).unwrap_or_else(|| session::close_stopped(fd))
+    session::close(fd).unwrap_or_else(|| hold(|| session::close_stopped(fd)))
 }
 
 #[cfg(test)]

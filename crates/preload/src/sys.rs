@@ -471,6 +471,34 @@ pub(crate) fn set_signals(held: u64) {
     let _ = plain!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const held, 0, bytes);
 }
 
+/// Holds back these signals of the thread, too; gives back those that were held back before.
+pub(crate) fn hold_signals(signals: u64) -> Result<u64> {
+    let mut before = 0_u64;
+    let bytes = size_of::<u64>();
+    plain!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const signals, &raw mut before, bytes)?;
+    Ok(before)
+}
+
+/// Has calls go on after a signal's handler from now on (sigaction(2), SA_RESTART), if it has one.
+#[cfg(not(test))]
+pub(crate) fn restart_after(signal: c_int) {
+    /// `struct sigaction` of the kernel (asm/signal.h).
+    #[repr(C)]
+    struct Action {
+        handler: usize,
+        flags: u64,
+        restorer: usize,
+        mask: u64,
+    }
+    let mut action = Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+    let bytes = size_of::<u64>();
+    let got = plain!(libc::SYS_rt_sigaction, signal, 0, &raw mut action, bytes);
+    if got.is_ok() && !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
+        action.flags |= libc::SA_RESTART as u64;
+        let _ = plain!(libc::SYS_rt_sigaction, signal, &raw const action, 0, bytes);
+    }
+}
+
 /// Whether the kernel is of this version or a later one (uname(2)).
 pub(crate) fn is_kernel_at_least(major: u32, minor: u32) -> bool {
     let mut names = MaybeUninit::<libc::utsname>::uninit();

@@ -13,7 +13,7 @@ use weir_lane::owner::Owner;
 use weir_lane::tally::Fallback;
 
 use crate::connection::{self, CLIENTS};
-use crate::{home, own_close, session, sys};
+use crate::{held, home, own_close, session, sys};
 
 struct Thread {
     /// Read and written by the thread alone, and not by a signal handler while `is_posting`.
@@ -108,7 +108,11 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     home::begin();
-    match session::begin() {
+    let begun = session::begin();
+    if begun != session::Begun::WithoutSession {
+        held::begin();
+    }
+    match begun {
         session::Begun::WithoutSession => {}
         // What it posted would have no place in the session's order.
         session::Begun::WithoutDoor => connection::set_departed(),

@@ -6,6 +6,7 @@ use libc::iovec;
 use weir_lane::tally::Count;
 
 use super::interpose;
+use crate::held::{hold, hold_on_file};
 use crate::outcome::Outcome;
 use crate::session::{self, Written};
 use crate::{data, leave, pieces, report, table};
@@ -184,44 +185,45 @@ interpose! {
             return match written {
                 Written::Done(result) => written_by_kernel(outcome, result),
                 Written::Begun(done) => {
-                    rest(done, next(fd, from.wrapping_byte_add(done), len - done))
+                    let left = from.wrapping_byte_add(done);
+                    rest(done, hold_on_file(fd, || next(fd, left, len - done)))
                 }
             };
         }
-        written_by_kernel(outcome, next(fd, from, len))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, from, len)))
     }
 
     fn pwrite(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
         let (pieces, rest) = (pieces::one(from, len), [from.addr(), len, at as usize, 0, 0]);
         let outcome = by_lane_or_door!(fd, &pieces, 1, Some(&at), libc::SYS_pwrite64, rest);
-        written_by_kernel(outcome, next(fd, from, len, at))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, from, len, at)))
     }
 
     fn pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64) -> isize as next {
         let (pieces, rest) = (pieces::one(from, len), [from.addr(), len, at as usize, 0, 0]);
         let outcome = by_lane_or_door!(fd, &pieces, 1, Some(&at), libc::SYS_pwrite64, rest);
-        written_by_kernel(outcome, next(fd, from, len, at))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, from, len, at)))
     }
 
     fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> isize as next {
         let rest = [pieces.addr(), count as usize, 0, 0, 0];
         let outcome =
             by_lane_or_door!(fd, pieces, count as usize, None, libc::SYS_writev, rest);
-        written_by_kernel(outcome, next(fd, pieces, count))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, pieces, count)))
     }
 
     fn pwritev(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
         let rest = [pieces.addr(), count as usize, at as usize, 0, 0];
         let outcome =
             by_lane_or_door!(fd, pieces, count as usize, Some(&at), libc::SYS_pwritev, rest);
-        written_by_kernel(outcome, next(fd, pieces, count, at))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, pieces, count, at)))
     }
 
     fn pwritev64(fd: c_int, pieces: *const iovec, count: c_int, at: i64) -> isize as next {
         let rest = [pieces.addr(), count as usize, at as usize, 0, 0];
         let outcome =
             by_lane_or_door!(fd, pieces, count as usize, Some(&at), libc::SYS_pwritev, rest);
-        written_by_kernel(outcome, next(fd, pieces, count, at))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, pieces, count, at)))
     }
 
     fn pwritev2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
@@ -229,11 +231,11 @@ interpose! {
             if flags & libc::RWF_APPEND != 0 {
                 leave::before_append(fd);
             }
-            return next(fd, pieces, count, at, flags);
+            return hold_on_file(fd, || next(fd, pieces, count, at, flags));
         }
         let place = Some(&at).filter(|at| **at != -1);
         let outcome = by_lane!(data::write, fd, pieces, count as usize, place);
-        written_by_kernel(outcome, next(fd, pieces, count, at, flags))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, pieces, count, at, flags)))
     }
 
     fn pwritev64v2(fd: c_int, pieces: *const iovec, count: c_int, at: i64, flags: c_int) -> isize as next {
@@ -241,11 +243,11 @@ interpose! {
             if flags & libc::RWF_APPEND != 0 {
                 leave::before_append(fd);
             }
-            return next(fd, pieces, count, at, flags);
+            return hold_on_file(fd, || next(fd, pieces, count, at, flags));
         }
         let place = Some(&at).filter(|at| **at != -1);
         let outcome = by_lane!(data::write, fd, pieces, count as usize, place);
-        written_by_kernel(outcome, next(fd, pieces, count, at, flags))
+        written_by_kernel(outcome, hold_on_file(fd, || next(fd, pieces, count, at, flags)))
     }
 
     fn lseek(fd: c_int, offset: i64, whence: c_int) -> i64 as next {
@@ -268,7 +270,7 @@ interpose! {
             return result;
         }
         synced(fd);
-        next(fd)
+        hold(|| next(fd))
     }
 
     fn fdatasync(fd: c_int) -> c_int as next {
@@ -277,7 +279,7 @@ interpose! {
             return result;
         }
         synced(fd);
-        next(fd)
+        hold(|| next(fd))
     }
 
     fn copy_file_range(
@@ -294,7 +296,7 @@ interpose! {
         // SAFETY: the arguments are the program's.
         match unsafe { session::into_file(libc::SYS_copy_file_range, to, call) } {
             Some(result) => result,
-            None => next(from, from_at, to, to_at, len, flags),
+            None => hold(|| next(from, from_at, to, to_at, len, flags)),
         }
     }
 
@@ -312,7 +314,7 @@ interpose! {
 
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int as next {
         synced(fd);
-        next(fd, offset, len, flags)
+        hold(|| next(fd, offset, len, flags))
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use super::credentials::outside;
 use super::data::may_be_cancelled;
 use super::interpose;
+use crate::held::hold;
 use crate::{connection, description, leave, position, session, table};
 
 interpose! {
@@ -14,7 +15,7 @@ interpose! {
         }
         table::closing(fd);
         may_be_cancelled!();
-        let closed = session::close(fd).unwrap_or_else(|| next(fd));
+        let closed = session::close(fd).unwrap_or_else(|| hold(|| next(fd)));
         table::opened(fd);
         closed
     }
@@ -26,7 +27,7 @@ interpose! {
     fn dup2(old: c_int, new: c_int) -> c_int as next {
         if old != new {
             make_room(new);
-            return duplicate(old, next(old, new));
+            return duplicate(old, hold(|| next(old, new)));
         }
         next(old, new)
     }
@@ -34,7 +35,7 @@ interpose! {
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int as next {
         if old != new {
             make_room(new);
-            return duplicate(old, next(old, new, flags));
+            return duplicate(old, hold(|| next(old, new, flags)));
         }
         next(old, new, flags)
     }
@@ -46,7 +47,9 @@ interpose! {
         if let Some(result) = lock_by_door(fd, command, argument) {
             return result;
         }
-        after_fcntl(fd, command, argument, next(fd, command, before_fcntl(fd, command, argument)))
+        let given = before_fcntl(fd, command, argument);
+        let call = || next(fd, command, given);
+        after_fcntl(fd, command, argument, if is_at_once(command) { hold(call) } else { call() })
     }
 
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int as next {
@@ -56,7 +59,9 @@ interpose! {
         if let Some(result) = lock_by_door(fd, command, argument) {
             return result;
         }
-        after_fcntl(fd, command, argument, next(fd, command, before_fcntl(fd, command, argument)))
+        let given = before_fcntl(fd, command, argument);
+        let call = || next(fd, command, given);
+        after_fcntl(fd, command, argument, if is_at_once(command) { hold(call) } else { call() })
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int as next {
@@ -66,7 +71,7 @@ interpose! {
         while closes && let Some(ours) = ours_in(from, last) {
             if ours > from {
                 forget_range(from, ours - 1);
-                let closed = next(from, ours - 1, flags);
+                let closed = hold(|| next(from, ours - 1, flags));
                 if closed != 0 {
                     return closed;
                 }
@@ -79,7 +84,7 @@ interpose! {
         if closes {
             forget_range(from, last);
         }
-        next(from, last, flags)
+        hold(|| next(from, last, flags))
     }
 
     fn closefrom(first: c_int) -> () as next {
@@ -152,6 +157,24 @@ fn lock_by_door(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
         result => Some(result),
     }
 }
+
+/// Whether a command of fcntl(2) is one that is stopped, and waits for nobody.
+fn is_at_once(command: c_int) -> bool {
+    matches!(
+        command,
+        libc::F_SETLK
+            | libc::F_OFD_SETLK
+            | libc::F_SETLEASE
+            | libc::F_SETOWN
+            | F_SETSIG
+            | F_SETOWN_EX
+    )
+}
+
+/// asm-generic/fcntl.h.
+const F_SETSIG: c_int = 10;
+/// As above.
+const F_SETOWN_EX: c_int = 15;
 
 /// Whether the last call failed since another process has a lock.
 fn is_taken() -> bool {

@@ -7,6 +7,7 @@ use libc::{FILE, sockaddr, socklen_t};
 
 use super::data::may_be_cancelled;
 use super::interpose;
+use crate::held::{hold, hold_at_file, hold_on_file};
 use crate::session::Path;
 use crate::{session, stream, sys, table};
 
@@ -16,7 +17,7 @@ interpose! {
         if let Some(opened) = by_door(libc::AT_FDCWD, path, flags, mode) {
             return opened;
         }
-        table::opened(next(path, flags, mode))
+        opened(Path(libc::AT_FDCWD, path), flags, || next(path, flags, mode))
     }
 
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
@@ -24,7 +25,7 @@ interpose! {
         if let Some(opened) = by_door(libc::AT_FDCWD, path, flags, mode) {
             return opened;
         }
-        table::opened(next(path, flags, mode))
+        opened(Path(libc::AT_FDCWD, path), flags, || next(path, flags, mode))
     }
 
     fn __open_2(path: *const c_char, flags: c_int) -> c_int as next {
@@ -40,7 +41,7 @@ interpose! {
         if let Some(opened) = by_door(at, path, flags, mode) {
             return opened;
         }
-        table::opened(next(at, path, flags, mode))
+        opened(Path(at, path), flags, || next(at, path, flags, mode))
     }
 
     fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
@@ -48,7 +49,7 @@ interpose! {
         if let Some(opened) = by_door(at, path, flags, mode) {
             return opened;
         }
-        table::opened(next(at, path, flags, mode))
+        opened(Path(at, path), flags, || next(at, path, flags, mode))
     }
 
     fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
@@ -60,35 +61,43 @@ interpose! {
     }
 
     fn creat(path: *const c_char, mode: c_uint) -> c_int as next {
-        table::opened(next(path, mode))
+        opened(Path(libc::AT_FDCWD, path), libc::O_CREAT, || next(path, mode))
     }
 
     fn creat64(path: *const c_char, mode: c_uint) -> c_int as next {
-        table::opened(next(path, mode))
+        opened(Path(libc::AT_FDCWD, path), libc::O_CREAT, || next(path, mode))
     }
 
     fn mkstemp(template: *mut c_char) -> c_int as next {
-        table::opened(next(template))
+        table::opened(hold(|| next(template)))
     }
 
     fn mkstemp64(template: *mut c_char) -> c_int as next {
-        table::opened(next(template))
+        table::opened(hold(|| next(template)))
     }
 
     fn mkostemp(template: *mut c_char, flags: c_int) -> c_int as next {
-        table::opened(next(template, flags))
+        table::opened(hold(|| next(template, flags)))
     }
 
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int as next {
-        table::opened(next(template, flags))
+        table::opened(hold(|| next(template, flags)))
     }
 
     fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int as next {
-        table::opened(next(template, suffix))
+        table::opened(hold(|| next(template, suffix)))
     }
 
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int as next {
-        table::opened(next(template, suffix, flags))
+        table::opened(hold(|| next(template, suffix, flags)))
+    }
+
+    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int as next {
+        table::opened(hold(|| next(template, suffix)))
+    }
+
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int as next {
+        table::opened(hold(|| next(template, suffix, flags)))
     }
 
     fn pipe(ends: *mut c_int) -> c_int as next {
@@ -121,32 +130,32 @@ interpose! {
     }
 
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
-        stream_opened(next(path, mode))
+        stream_opened(stream_by(path, mode, || next(path, mode)))
     }
 
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE as next {
-        stream_opened(next(path, mode))
+        stream_opened(stream_by(path, mode, || next(path, mode)))
     }
 
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
         stream_closing(stream);
-        stream_opened(next(path, mode, stream))
+        stream_opened(stream_by(path, mode, || next(path, mode, stream)))
     }
 
     fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
         stream_closing(stream);
-        stream_opened(next(path, mode, stream))
+        stream_opened(stream_by(path, mode, || next(path, mode, stream)))
     }
 
     fn fflush(stream: *mut FILE) -> c_int as next {
-        if stream_written(stream) { next(stream) } else { libc::EOF }
+        if stream_written(stream) { on_stream(stream, || next(stream)) } else { libc::EOF }
     }
 
     fn fclose(stream: *mut FILE) -> c_int as next {
         let is_written = stream_written(stream);
         let errno = sys::errno();
         stream_closing(stream);
-        let result = next(stream);
+        let result = on_stream(stream, || next(stream));
         if is_written {
             return result;
         }
@@ -177,6 +186,33 @@ fn by_door(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> Option
     // SAFETY: the arguments are the program's.
     let opened = unsafe { session::names(libc::SYS_openat, [Path(at, path)], arguments) };
     opened.map(|opened| table::opened(opened as c_int))
+}
+
+/// A call that opens a path; the filter stops it if it may make or cut a file.
+fn opened(path: Path, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let makes =
+        flags & (libc::O_CREAT | libc::O_TRUNC) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    table::opened(if makes { hold_at_file(path, call) } else { call() })
+}
+
+/// A call that opens a stream by a path and a mode.
+fn stream_by(
+    path: *const c_char,
+    mode: *const c_char,
+    call: impl FnOnce() -> *mut FILE,
+) -> *mut FILE {
+    // SAFETY: the program vouches that it is a string, or null.
+    let makes = !mode.is_null() && matches!(unsafe { *mode }.cast_unsigned(), b'w' | b'a');
+    if makes { hold_at_file(Path(libc::AT_FDCWD, path), call) } else { call() }
+}
+
+/// A call that may write what a stream has buffered.
+fn on_stream(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
+    if stream.is_null() {
+        return call();
+    }
+    // SAFETY: the program vouches that it is a stream.
+    hold_on_file(unsafe { libc::fileno(stream) }, call)
 }
 
 fn both_opened(ends: *const c_int, result: c_int) -> c_int {

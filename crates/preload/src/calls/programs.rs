@@ -8,6 +8,7 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, 
 use super::descriptors::standard_replaced;
 use super::interpose;
 use crate::attach::{after_fork, before_fork};
+use crate::held::{hold_to_the_end, repeat};
 use crate::leave::{before_program, before_spawn};
 use crate::next::{Next, find_at_load};
 
@@ -16,27 +17,27 @@ type Words = *const *mut c_char;
 interpose! {
     fn execve(path: *const c_char, arguments: Words, environment: Words) -> c_int as next {
         before_program();
-        next(path, arguments, environment)
+        repeat(|| next(path, arguments, environment))
     }
 
     fn execv(path: *const c_char, arguments: Words) -> c_int as next {
         before_program();
-        next(path, arguments)
+        repeat(|| next(path, arguments))
     }
 
     fn execvp(path: *const c_char, arguments: Words) -> c_int as next {
         before_program();
-        next(path, arguments)
+        repeat(|| next(path, arguments))
     }
 
     fn execvpe(path: *const c_char, arguments: Words, environment: Words) -> c_int as next {
         before_program();
-        next(path, arguments, environment)
+        repeat(|| next(path, arguments, environment))
     }
 
     fn fexecve(fd: c_int, arguments: Words, environment: Words) -> c_int as next {
         before_program();
-        next(fd, arguments, environment)
+        repeat(|| next(fd, arguments, environment))
     }
 
     fn execveat(
@@ -47,7 +48,7 @@ interpose! {
         flags: c_int,
     ) -> c_int as next {
         before_program();
-        next(at, path, arguments, environment, flags)
+        repeat(|| next(at, path, arguments, environment, flags))
     }
 
     fn posix_spawn(
@@ -82,6 +83,16 @@ interpose! {
     fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE as next {
         before_program();
         next(command, kind)
+    }
+
+    fn _exit(status: c_int) -> () as next {
+        hold_to_the_end();
+        next(status)
+    }
+
+    fn _Exit(status: c_int) -> () as next {
+        hold_to_the_end();
+        next(status)
     }
 
     fn fork() -> pid_t as next {

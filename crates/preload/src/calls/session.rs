@@ -6,6 +6,7 @@ use libc::{pid_t, sockaddr, socklen_t, timespec};
 
 use super::data::{pthread_testcancel, rest};
 use super::interpose;
+use crate::held::{hold, repeat};
 use crate::session::{self, Path, Written};
 use crate::{data, leave, sys};
 
@@ -77,47 +78,47 @@ interpose! {
         leave::before_submit(count, list);
         // SAFETY: the arguments are the program's.
         let submitted = unsafe { session::submit(context, count, list) };
-        submitted.unwrap_or_else(|| sys::submit(context, count, list)) as c_int
+        submitted.unwrap_or_else(|| hold(|| sys::submit(context, count, list))) as c_int
     }
 
     fn unlink(path: *const c_char) -> c_int as next {
         by_door!(libc::SYS_unlinkat, [Path(HERE, path)], one(0));
-        next(path)
+        hold(|| next(path))
     }
 
     fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
         by_door!(libc::SYS_unlinkat, [Path(at, path)], one(flags));
-        next(at, path, flags)
+        hold(|| next(at, path, flags))
     }
 
     fn rmdir(path: *const c_char) -> c_int as next {
         by_door!(libc::SYS_unlinkat, [Path(HERE, path)], one(libc::AT_REMOVEDIR));
-        next(path)
+        hold(|| next(path))
     }
 
     fn mkdir(path: *const c_char, mode: c_uint) -> c_int as next {
         by_door!(libc::SYS_mkdirat, [Path(HERE, path)], one(mode as c_int));
-        next(path, mode)
+        hold(|| next(path, mode))
     }
 
     fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -> c_int as next {
         by_door!(libc::SYS_mkdirat, [Path(at, path)], one(mode as c_int));
-        next(at, path, mode)
+        hold(|| next(at, path, mode))
     }
 
     fn rename(from: *const c_char, to: *const c_char) -> c_int as next {
         by_door!(libc::SYS_renameat, [Path(HERE, from), Path(HERE, to)], two);
-        next(from, to)
+        hold(|| next(from, to))
     }
 
     fn link(from: *const c_char, to: *const c_char) -> c_int as next {
         by_door!(libc::SYS_linkat, [Path(HERE, from), Path(HERE, to)], two);
-        next(from, to)
+        hold(|| next(from, to))
     }
 
     fn renameat(at: c_int, from: *const c_char, into: c_int, to: *const c_char) -> c_int as next {
         by_door!(libc::SYS_renameat, [Path(at, from), Path(into, to)], two);
-        next(at, from, into, to)
+        hold(|| next(at, from, into, to))
     }
 
     fn renameat2(
@@ -132,7 +133,7 @@ interpose! {
             [at, from, into, to, flags as usize, 0]
         };
         by_door!(libc::SYS_renameat2, [Path(at, from), Path(into, to)], with_flags);
-        next(at, from, into, to, flags)
+        hold(|| next(at, from, into, to, flags))
     }
 
     fn linkat(
@@ -146,17 +147,17 @@ interpose! {
         if flags == 0 {
             by_door!(libc::SYS_linkat, [Path(at, from), Path(into, to)], two);
         }
-        next(at, from, into, to, flags)
+        hold(|| next(at, from, into, to, flags))
     }
 
     fn symlink(target: *const c_char, path: *const c_char) -> c_int as next {
         by_door!(libc::SYS_symlinkat, [Path(HERE, path)], with_target(target));
-        next(target, path)
+        hold(|| next(target, path))
     }
 
     fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -> c_int as next {
         by_door!(libc::SYS_symlinkat, [Path(at, path)], with_target(target));
-        next(target, at, path)
+        hold(|| next(target, at, path))
     }
 
     fn futimens(fd: c_int, times: *const timespec) -> c_int as next {
@@ -167,7 +168,7 @@ interpose! {
         // SAFETY: the arguments are the program's.
         let done =
             unsafe { session::on_file(libc::SYS_utimensat, fd, [0, times.addr(), 0, 0, 0]) };
-        done.map_or_else(|| next(fd, times), |result| result as c_int)
+        done.map_or_else(|| hold(|| next(fd, times)), |result| result as c_int)
     }
 
     fn fsetxattr(
@@ -180,7 +181,7 @@ interpose! {
         let rest = [name.addr(), value.addr(), len, flags as usize, 0];
         // SAFETY: the arguments are the program's.
         let done = unsafe { session::on_file(libc::SYS_fsetxattr, fd, rest) };
-        done.map_or_else(|| next(fd, name, value, len, flags), |result| result as c_int)
+        done.map_or_else(|| hold(|| next(fd, name, value, len, flags)), |result| result as c_int)
     }
 
     fn ftruncate(fd: c_int, len: i64) -> c_int as next {
@@ -189,7 +190,7 @@ interpose! {
         let done = unsafe {
             session::on_file(libc::SYS_ftruncate, fd, [len as usize, 0, 0, 0, 0])
         };
-        done.map_or_else(|| next(fd, len), |result| result as c_int)
+        done.map_or_else(|| hold(|| next(fd, len)), |result| result as c_int)
     }
 
     fn ftruncate64(fd: c_int, len: i64) -> c_int as next {
@@ -198,14 +199,14 @@ interpose! {
         let done = unsafe {
             session::on_file(libc::SYS_ftruncate, fd, [len as usize, 0, 0, 0, 0])
         };
-        done.map_or_else(|| next(fd, len), |result| result as c_int)
+        done.map_or_else(|| hold(|| next(fd, len)), |result| result as c_int)
     }
 
     fn fchmod(fd: c_int, mode: c_uint) -> c_int as next {
         // SAFETY: the arguments are numbers.
         let done =
             unsafe { session::on_file(libc::SYS_fchmod, fd, [mode as usize, 0, 0, 0, 0]) };
-        done.map_or_else(|| next(fd, mode), |result| result as c_int)
+        done.map_or_else(|| hold(|| next(fd, mode)), |result| result as c_int)
     }
 
     fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int as next {
@@ -213,13 +214,13 @@ interpose! {
         let done = unsafe {
             session::on_file(libc::SYS_fchown, fd, [user as usize, group as usize, 0, 0, 0])
         };
-        done.map_or_else(|| next(fd, user, group), |result| result as c_int)
+        done.map_or_else(|| hold(|| next(fd, user, group)), |result| result as c_int)
     }
 
     fn kill(process: pid_t, signal: c_int) -> c_int as next {
         let arguments = [process as usize, signal as usize, 0, 0, 0, 0];
         // SAFETY: the arguments are numbers.
         let done = unsafe { session::if_nothing_is_promised(libc::SYS_kill, arguments) };
-        done.map_or_else(|| next(process, signal), |result| result as c_int)
+        done.map_or_else(|| repeat(|| next(process, signal)), |result| result as c_int)
     }
 }
