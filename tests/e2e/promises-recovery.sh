@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What recovery does to files: it finds them where handles are not valid across mounts, changes only what was synced, and
 # goes on if a file cannot be written.
-# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay capabilities-outlive-killed-recovery bits-outlive-killed-recovery capabilities-of-other-content-go lost-capabilities-are-told-if-another-file-fails capabilities-past-the-mount times-stay files-of-others-are-recovered reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used
+# cases: files-found-by-path renamed-files-found-by-path removed-later-and-found-by-path capabilities-stay capabilities-outlive-killed-recovery bits-outlive-killed-recovery capabilities-of-other-content-go lost-capabilities-are-told-if-another-file-fails capabilities-past-the-mount times-stay files-of-others-are-recovered reservations-are-released immutable-file-is-recovered file-that-cannot-be-opened-is-named full-source files-outside-source-are-skipped failed-write-concerns-one-file failed-unlink-keeps-records flags-outlive-killed-recovery renames-by-many-threads space-of-files-outside-stays swapped-weir-is-not-used interrupted-sync-is-not-repeated
 source "${REPO:?}/tests/e2e/lib.sh"
 
 need_root
@@ -317,11 +317,31 @@ reservations-are-released)
     kept=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
     [ "$kept" -gt 65536 ] || fail "nothing was reserved past the end: $kept bytes, so the test is void"
     touch -d 2001-01-01 "$SRC/held"
+    mount_weir "$SRC" "$MNT" --read-only --no-recovery
+    umount_weir "$MNT"
+    left=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
+    expect_equal "reserved after a mount with --no-recovery" "$left" "$kept"
     "$WEIR" recover "$SRC"
     left=$(($(stat -c %b "$SRC/held") * 512 - $(stat -c %s "$SRC/held")))
     [ "$left" -le 4096 ] || fail "$left bytes stay reserved past the end"
     expect_equal "its time" "$(stat -c %y "$SRC/held" | cut -c1-10)" 2001-01-01
     counts "$kept bytes reserved, $left left"
+    ;;
+interrupted-sync-is-not-repeated)
+    # The server of a FUSE SOURCE can say that to a write-back, which Linux reports once.
+    need_command strace
+    mount_to_crash
+    touch "$MNT/file"
+    synced "$MNT/file" 100 synced
+    crash
+    if strace -f -qq -o "$WORK/calls" -P "$SRC/file" -e trace=fsync -e inject=fsync:error=EINTR:when=1 \
+        "$WEIR" recover "$SRC" 2>"$WORK/said"; then
+        fail "a file that could not be synced counts as recovered: $(cat "$WORK/calls" "$WORK/said")"
+    fi
+    grep -q EINTR "$WORK/calls" || fail "nothing was interrupted: $(cat "$WORK/calls" "$WORK/said")"
+    grep -q "sync" "$WORK/said" || fail "it does not say why: $(cat "$WORK/said")"
+    "$WEIR" recover "$SRC"
+    expect_equal "what was synced" "$(at "$SRC/file" 100 6)" synced
     ;;
 space-of-files-outside-stays)
     mount_to_crash
