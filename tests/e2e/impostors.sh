@@ -109,6 +109,23 @@ planted)
     kill "$answers"
     wait "$answers" 2>/dev/null || true
     rm /tmp/weir-0
+
+    step "weir umount in another namespace, whose mount is the last one"
+    mount_weir "$SRC" "$MNT"
+    unshare --mount --propagation private sleep 300 &
+    holder=$!
+    soon grep -qx sleep "/proc/$holder/comm"
+    soon grep -qF " $MNT " "/proc/$holder/mountinfo"
+    in_time 30 "$WEIR" umount "$MNT"
+    expect_equal "the exit status here" "$STATUS" 1
+    nsenter --target "$holder" --mount sh -c "echo there >'$MNT/file'"
+    setpriv --reuid=nobody --regid=nogroup --clear-groups mkdir -m 700 /tmp/weir-0
+    in_time 30 nsenter --target "$holder" --mount "$WEIR" umount "$MNT"
+    expect_equal "the exit status there" "$STATUS $(cat "$WORK/complained")" "0 "
+    expect_equal "written there" "$(cat "$SRC/file")" there
+    rmdir /tmp/weir-0
+    kill "$holder"
+    wait "$holder" || true
     ;;
 mounts)
     cc -O2 -Wall -Wextra -Werror -pthread -I "$REPO/library" -o "$WORK/ask_c" "$SUPPORT/ask.c" "$REPO/library/weir.c" "$REPO/library/control.c"
