@@ -477,3 +477,24 @@ fn list(
     }
     Ok(listed)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use rustix::fs::FileType;
+
+    use super::*;
+    use crate::listings::{Listed, Listing};
+
+    #[test]
+    fn what_was_listed_before_an_error_is_answered_and_the_next_request_meets_the_error() {
+        let len = |names| listed_until(Err(Errno::EIO), names).map(|listed| listed.len());
+        let mut names = Names::new(4096);
+        let name = OsStr::new("abc");
+        let listed = Listed { node: NodeId(6), kind: FileType::RegularFile, next: 9, name };
+        assert!(names.add(&listed));
+        assert_eq!(len(names), Ok(32));
+        assert_eq!(len(Names::new(4096)), Err(Errno::EIO));
+    }
+}

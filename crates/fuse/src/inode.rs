@@ -479,3 +479,24 @@ impl Inode {
 pub(crate) fn nameless(is_directory: bool) -> &'static str {
     if is_directory { "a directory without a name" } else { "a file without a name" }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_may_have_got_privileges_while_it_was_looked_at_is_not_known_to_have_none() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let status = Status::of(file.as_fd()).unwrap();
+        let inode = Inode::not_at_home(NodeId(7), &status);
+        // A write looks, and chmod(2) sets some before it has noted what it saw.
+        let before = inode.privileges();
+        inode.may_be_privileged();
+        inode.set_unprivileged(before);
+        assert!(!inode.is_unprivileged(), "later writes would leave them");
+        inode.set_unprivileged(inode.privileges());
+        assert!(inode.is_unprivileged());
+        inode.may_be_privileged();
+        assert!(!inode.is_unprivileged(), "a write that comes after takes them");
+    }
+}
