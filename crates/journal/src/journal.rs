@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_log::{Commit, Lsn, Record, Writer};
+use weir_log::{BLOCK_BYTES, Commit, Lsn, Record, Writer};
 
 use crate::retention::{Counts, Retention};
 use crate::segment::{Segment, Segments};
@@ -140,6 +140,12 @@ impl<Holder: Copy + Ord> Journal<Holder> {
     /// Whether `bytes` bytes are free, plus a reserve for records that void others.
     pub fn has_space(&self, bytes: u64) -> bool {
         self.writer.has_space(bytes + self.writer.capacity_bytes() / SLACK_SHARE)
+    }
+
+    /// The same for a record without which the log is not freed: it may use half of that reserve, but for the last block.
+    pub fn has_last_space(&self, bytes: u64) -> bool {
+        let left = self.writer.capacity_bytes() / SLACK_SHARE / 2;
+        self.writer.has_space(bytes + left.max(BLOCK_BYTES as u64))
     }
 
     /// More than half of the log is used: data should go home to free it.

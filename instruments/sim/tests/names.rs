@@ -41,10 +41,10 @@ fn everything_is_as_at_one_moment_if_all_is_logged() {
 /// about. 204: the log of a removed file's data was freed before its removal was durable. 15, 74, 157 and 220: the simulation
 /// itself kept back a truncation of a file whose name the tree had forgotten meanwhile. 958: it lost a file at a kill whose
 /// removal was not durable. 540: the log's tail passed what made a file, because the file was removed again; the record of the removal was
-/// not durable yet.
+/// not durable yet. 192: voids of data used what a small log reserves for what home did, so that a name at home was never logged.
 #[test]
 fn seeds_that_found_something_pass() {
-    for seed in [15, 38, 74, 115, 157, 204, 220, 229, 540, 958] {
+    for seed in [15, 38, 74, 115, 157, 192, 204, 220, 229, 540, 958] {
         run_all(seed..seed + 1, &Plan::new()).unwrap_or_else(|(_, broken)| {
             panic!("seed {seed}: {broken}");
         });

@@ -36,7 +36,8 @@ pub enum RecordOf {
     HomeBegins,
     /// The same while home does nothing else: it leaves a quarter.
     HomeBeginsAlone,
-    /// What home did. Without it nothing more goes home, and the log is not freed.
+    /// What home did. Without it nothing more goes home, and the log is not freed: where other records have used what is
+    /// reserved for it, it takes of what is reserved for them.
     HomeDid,
 }
 
@@ -96,14 +97,15 @@ impl Engine {
         if all > log.shared.writer().group_bytes_max() {
             return Err(NotLogged::TooLong);
         }
-        let reserved = match of {
-            RecordOf::Program => log.reserved_for_home(),
-            RecordOf::HomeBegins => log.reserved_for_home() / 2,
-            RecordOf::HomeBeginsAlone => log.reserved_for_home() / 4,
-            RecordOf::HomeDid => 0,
-        };
         let beside = all + unlogged;
-        if !log.shared.has_room(beside) || !log.shared.has_space((beside + reserved) as u64) {
+        let has_space_and = |reserved: usize| log.shared.has_space((beside + reserved) as u64);
+        let has_space = match of {
+            RecordOf::Program => has_space_and(log.reserved_for_home()),
+            RecordOf::HomeBegins => has_space_and(log.reserved_for_home() / 2),
+            RecordOf::HomeBeginsAlone => has_space_and(log.reserved_for_home() / 4),
+            RecordOf::HomeDid => log.shared.has_last_space(beside as u64),
+        };
+        if !has_space || !log.shared.writer().has_room(beside) {
             self.commit_group();
             self.pump_log(now);
             return Err(NotLogged::Full);

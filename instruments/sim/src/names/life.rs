@@ -473,10 +473,27 @@ impl Life {
         if self.engine.is_attached(file) {
             return self.engine_attach_again(file);
         }
-        let inode = self.inodes.of(node).filter(|_| !self.unbound.contains(&node));
-        let Some(inode) = inode else { return };
+        if self.unbound.contains(&node) {
+            return self.attach_unbound(node);
+        }
+        let Some(inode) = self.inodes.of(node) else { return };
         self.engine.attach(file, self.attributes_of(inode));
         self.engine.identify(file, &identity(inode));
+    }
+
+    /// A file that home does not have, or that the log does not name yet, as [`weir_shard`] attaches it.
+    fn attach_unbound(&mut self, node: NodeId) {
+        let file = file_id(node);
+        let size = self.sizes.get(&node).map_or(0, |&(size, _)| size as u64);
+        let home = HomeAttributes { size, dense: true, write_unit: 512, readable: true };
+        self.engine.attach(file, home);
+        self.engine.set_unbound(file);
+        self.engine.made_as(file, node.0);
+        if self.made.iter().any(|made| made.node == node)
+            && let Some(inode) = self.inodes.of(node)
+        {
+            self.engine.identify(file, &identity(inode));
+        }
     }
 
     fn engine_attach_again(&mut self, file: FileId) {

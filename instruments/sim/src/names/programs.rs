@@ -374,7 +374,6 @@ impl Life {
     fn forget(&mut self, rng: &mut Rng) -> Result<(), Broken> {
         if let Some(node) = self.file(rng)
             && !self.busy.contains(&node)
-            && !self.unbound.contains(&node)
             && !self.waiting.values().any(|waiting| waiting.is_about(node))
         {
             self.tell(|| format!("{node:?} is forgotten"));

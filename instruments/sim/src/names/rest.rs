@@ -28,6 +28,11 @@ impl Life {
                 }
                 self.end_one(rng, tally)?;
             }
+            if !self.flight.is_empty() {
+                // A command that is done waits for room in the log, which the engine makes as time passes.
+                self.now = self.now + Duration::from_millis(100);
+                self.engine.tick(self.now);
+            }
             self.begin_command(rng, tally)?;
             self.drain(tally)?;
             if self.flight.is_empty() && self.tree.under_way() == self.made.len() {
