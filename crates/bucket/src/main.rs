@@ -81,10 +81,10 @@ struct Mount {
     /// Let all users of this machine use the mount.
     #[arg(long)]
     allow_other: bool,
-    /// End as after an unmount when the process that started this one ends or sends SIGUSR1, and not by SIGTERM, SIGINT or SIGHUP: who stops
-    /// all processes of a service or a login sends them to this one, too, and its parent still needs it.
-    #[arg(long)]
-    end_with_parent: bool,
+    /// End as after an unmount when process PID, which has started this one, ends or sends SIGUSR1, and not by SIGTERM, SIGINT or SIGHUP: who
+    /// stops all processes of a service or a login sends them to this one, too, and its parent still needs it.
+    #[arg(long, value_name = "PID")]
+    end_with_parent: Option<u32>,
     /// Print what 'stat' prints as a line on standard output, in each second in which it has changed.
     #[arg(long)]
     print_counts: bool,
@@ -138,8 +138,8 @@ fn main() -> ExitCode {
 }
 
 fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
-    if mount.end_with_parent {
-        end_with_parent()?;
+    if let Some(parent) = mount.end_with_parent {
+        end_with_parent(parent)?;
     }
     std::fs::create_dir_all(&mount.state)
         .map_err(|error| format!("state directory {}: {error}", mount.state.display()))?;
@@ -191,8 +191,8 @@ fn serve_mount(mount: &Mount) -> Result<ExitCode, Box<dyn Error>> {
     })?;
     let mut unmounter = session.unmount_callable();
     let ending: &[i32] = match mount.end_with_parent {
-        true => &[PARENT_ENDS.as_raw()],
-        false => &[libc::SIGTERM, libc::SIGINT],
+        Some(_) => &[PARENT_ENDS.as_raw()],
+        None => &[libc::SIGTERM, libc::SIGINT],
     };
     let mut signals = signal_hook::iterator::Signals::new(ending)?;
     let (ends, ended) = mpsc::channel();
@@ -265,16 +265,16 @@ fn print_counts(system: &FileSystem) {
 }
 
 /// Has the kernel send a signal when the thread that started this process ends, and lets the others pass that end processes.
-fn end_with_parent() -> Result<(), Box<dyn Error>> {
+fn end_with_parent(parent: u32) -> Result<(), Box<dyn Error>> {
     rustix::process::set_parent_process_death_signal(Some(PARENT_ENDS))?;
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // Whether it came is nobody's business.
         signal_hook::flag::register(signal, Arc::default())?;
     }
-    // One that had ended before sends no signal.
-    match rustix::process::getppid() {
-        Some(parent) if !parent.is_init() => Ok(()),
-        _ => Err("the process that started this one has ended".into()),
+    // One that had ended before sends no signal. In a container it may be process 1.
+    match std::os::unix::process::parent_id() == parent {
+        true => Ok(()),
+        false => Err("the process that started this one has ended".into()),
     }
 }
 

@@ -338,7 +338,8 @@ impl Bucket {
         take_away_dead(&directory);
         make(&directory).map_err(|error| self.system("make a directory", error))?;
         command.args(["mount", &self.address]).arg(&directory).arg("--state").arg(&state);
-        command.args(["--end-with-parent", "--print-counts"]).args(self.options.of_mount());
+        command.arg("--end-with-parent").arg(std::process::id().to_string());
+        command.arg("--print-counts").args(self.options.of_mount());
         if rustix::process::geteuid().is_root() {
             // The daemon makes files as the program that asked.
             command.arg("--allow-other");
