@@ -1,7 +1,8 @@
 //! Bytes of objects: fetched by ranges, ahead where somebody reads in order, and kept in a bounded memory.
 //!
-//! Memory is in units of 128 KiB. A read that continues those before it has other threads fetch what follows, four times of what
-//! was read in order and at most 32 MiB, so that a large object comes over several connections.
+//! Memory is in units of 128 KiB; that of the units that were not used for the longest time is used again for others. A read that
+//! continues those before it has other threads fetch what follows, four times of what was read in order and at most 32 MiB, so that a
+//! large object comes over several connections.
 //!
 //! Units that are not in memory are looked for in the cache on the disk, if there is one, and what the bucket is asked for is
 //! given to it.
@@ -82,6 +83,8 @@ struct Inner {
     streams: HashMap<u64, Stream>,
     bytes: u64,
     clock: u64,
+    /// Memory of units that were evicted, `UNIT` bytes each.
+    free: Vec<BytesMut>,
 }
 
 #[derive(Default)]
@@ -298,8 +301,8 @@ impl Arriving<'_> {
         while !bytes.is_empty() {
             let range = self.object.range(self.next..self.next + 1);
             let lacks = (range.end - range.start) as usize - self.bytes.len();
-            if self.bytes.is_empty() {
-                self.bytes.reserve(lacks);
+            if self.bytes.capacity() < lacks {
+                self.bytes = self.of.lock().memory_for(lacks);
             }
             let (now, rest) = bytes.split_at(lacks.min(bytes.len()));
             self.bytes.extend_from_slice(now);
@@ -312,7 +315,7 @@ impl Arriving<'_> {
 
     fn end_unit(&mut self) {
         if self.absent.get(self.came) == Some(&self.next) {
-            self.whole.push((self.next, self.bytes.split().freeze()));
+            self.whole.push((self.next, std::mem::take(&mut self.bytes).freeze()));
             self.came += 1;
         }
         self.bytes.clear();
@@ -406,14 +409,17 @@ impl Inner {
         self.units.insert(key, unit);
     }
 
-    fn take(&mut self, key: (u64, u64)) {
-        if let Some(Unit::Ready(_, bytes, _)) = self.units.remove(&key) {
-            self.bytes -= bytes.len() as u64;
-        }
+    /// Takes a unit out; what it had.
+    fn take(&mut self, key: (u64, u64)) -> Option<Bytes> {
+        let Some(Unit::Ready(_, bytes, _)) = self.units.remove(&key) else { return None };
+        self.bytes -= bytes.len() as u64;
+        Some(bytes)
     }
 
-    /// Makes room: the quarter that was not used for the longest time goes.
+    /// Makes room: the quarter that was not used for the longest time goes. Memory to be used again counts.
     fn evict(&mut self) {
+        let room = BYTES_MAX.saturating_sub(self.bytes) / UNIT;
+        self.free.truncate(room as usize);
         if self.bytes <= BYTES_MAX {
             return;
         }
@@ -424,8 +430,26 @@ impl Inner {
         let mut oldest: Vec<_> = ready.collect();
         oldest.sort_unstable();
         for (_, key) in oldest.iter().take(oldest.len() / 4 + 1) {
-            self.take(*key);
+            if let Some(bytes) = self.take(*key) {
+                self.use_again(bytes);
+            }
         }
+    }
+
+    /// Keeps the memory of a unit for others, unless somebody reads it yet.
+    fn use_again(&mut self, bytes: Bytes) {
+        if let Ok(mut memory) = bytes.try_into_mut()
+            && memory.capacity() == UNIT as usize
+        {
+            memory.clear();
+            self.free.push(memory);
+        }
+    }
+
+    /// Memory for a unit of so many bytes. What was used before need not be made by the kernel, page by page.
+    fn memory_for(&mut self, bytes: usize) -> BytesMut {
+        let used = if bytes == UNIT as usize { self.free.pop() } else { None };
+        used.unwrap_or_else(|| BytesMut::with_capacity(bytes))
     }
 }
 
@@ -463,6 +487,32 @@ mod tests {
         assert!(stream.ahead - stream.next > 24 << 20, "{stream:?}");
         stream.follow(512 << 20, (512 << 20) + 1, SIZE, THREADS_MAX);
         assert_eq!(stream.follow((512 << 20) + 1, (512 << 20) + 2, SIZE, THREADS_MAX).1.len(), 0);
+    }
+
+    #[test]
+    fn memory_of_evicted_units_is_used_again_unless_somebody_reads_it() {
+        let mut inner = Inner::default();
+        let units = BYTES_MAX / UNIT + 1;
+        for unit in 0..units {
+            let bytes = BytesMut::zeroed(UNIT as usize).freeze();
+            inner.put((1, unit), Unit::Ready("e".into(), bytes, unit));
+        }
+        let Some(Unit::Ready(_, read, _)) = inner.units.get(&(1, 3)) else { panic!("no unit") };
+        let read = read.slice(100..200);
+        inner.evict();
+        // A quarter, but for what is being read.
+        assert_eq!(inner.free.len() as u64, units / 4);
+        assert_eq!(inner.bytes + (inner.free.len() as u64 + 1) * UNIT, units * UNIT);
+        let memory = inner.free.last().unwrap().as_ptr();
+        assert_eq!(inner.memory_for(UNIT as usize).as_ptr(), memory);
+        assert_eq!(inner.memory_for(1000).capacity(), 1000);
+        assert_eq!(inner.free.len() as u64, units / 4 - 1);
+        // What is not of that size takes its place.
+        inner.put((2, 0), Unit::Ready("e".into(), vec![0; 10 << 20].into(), units));
+        inner.evict();
+        assert!(!inner.free.is_empty());
+        assert!(inner.bytes + inner.free.len() as u64 * UNIT <= BYTES_MAX);
+        drop(read);
     }
 
     #[test]
