@@ -406,6 +406,35 @@ mod tests {
     }
 
     #[test]
+    fn what_went_home_after_as_many_syncs_as_are_counted_is_written_again() {
+        let config =
+            Config { memory_bytes_max: 16 << 20, patch_bytes_max: 1 << 20, ..Config::default() };
+        let mut engine = Engine::new(config, FramePool::new(8192).unwrap()).unwrap();
+        let (file, mut now) = (FileId(0), Time::from_millis(1));
+        let home = HomeAttributes { size: 0, dense: true, write_unit: 4096, readable: true };
+        engine.attach(file, home);
+        let ix = engine.cache.files.find(file).unwrap();
+        engine.cache.files[ix].settled.epoch = u32::MAX - 1;
+        for _ in 0..4 {
+            for is_synced in [true, false] {
+                let page = [7; PAGE_BYTES];
+                let _ = engine.write(RequestId(1), file, 0, &page, Durability::None, now);
+                if is_synced {
+                    let _ = engine.sync(RequestId(2), file, Durability::Data, now);
+                }
+                for _ in 0..3 {
+                    now = now + engine.config.dirty_expire * 2;
+                    engine.tick(now);
+                    run(&mut engine, now);
+                }
+                assert!(!engine.has_dirty(file));
+            }
+            engine.home_sync_failed(ErrorKind::Io, None, now);
+            assert!(engine.has_dirty(file), "home may have lost what was written after the sync");
+        }
+    }
+
+    #[test]
     fn few_files_are_written_from_the_log_at_a_time() {
         let now = Time::from_millis(1);
         let (mut engine, mut under_way) = all_lost(now);

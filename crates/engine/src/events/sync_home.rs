@@ -27,6 +27,12 @@ impl Engine {
         {
             return;
         }
+        if self.cache.files[file].settled.epoch == u32::MAX {
+            let anew = self.cache.files[file].settled.count_anew();
+            for ix in self.cache.pages_of(file) {
+                self.update(ix, |page| page.home_epoch = anew(page.home_epoch));
+            }
+        }
         let covered = self.home_sync_begins(file);
         let clock = self.clock;
         let of_file = &mut self.cache.files[file];

@@ -43,11 +43,20 @@ impl Settled {
         }
     }
 
-    /// A sync of home begins; returns the epoch it covers.
+    /// A sync of home begins, after [`Settled::count_anew`] if it must; returns the epoch it covers.
     pub(crate) fn begin_sync(&mut self) -> u32 {
         let covered = self.epoch;
-        self.epoch = self.epoch.wrapping_add(1).max(1);
+        self.epoch += 1;
         covered
+    }
+
+    /// No epoch comes after this one, and no sync is under way: counts from 1 again. Says what each epoch until now is from here on: all
+    /// that matters is which of them are durable.
+    pub(crate) fn count_anew(&mut self) -> impl Fn(u32) -> u32 + use<> {
+        let until = std::mem::take(&mut self.until);
+        let anew = move |epoch| u32::from(epoch > until);
+        (self.epoch, self.evicted) = (1, anew(self.evicted));
+        anew
     }
 
     /// A page left memory that had gone home in this epoch and was not in the log.
