@@ -9,10 +9,13 @@
 //! Owns: which signals have, or had, such a handler. Handlers that are set by a system call of the program's own are not known.
 //!
 //! Invariants:
-//! - calls that a signal may interrupt without a session (a write to a pipe, a lock that is waited for) are not made here;
+//! - calls that a signal may interrupt without a session (a write to a pipe, a lock that is waited for) are not made here; those that may rarely wait for
+//!   others are (for a lease, fcntl(2), or where a file system of another server does not answer), and signals are then late;
 //! - nothing is changed in processes that belong to no session.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ops::RangeInclusive;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::session::Path;
@@ -21,31 +24,49 @@ use crate::sys::{self, Errno};
 static IS_FENCED: AtomicBool = AtomicBool::new(false);
 
 /// The signals of which a handler was set without SA_RESTART, a bit each. None is removed: a child of vfork(2) changes its own handlers, but this memory
-/// is its parent's, too.
-static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
+/// is its parent's, too. Whether there is such a handler now, the kernel is asked.
+static SET: AtomicU64 = AtomicU64::new(0);
 
 /// Signals that a fault of the thread itself causes.
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-/// Their numbers are 1 to this one.
-const SIGNALS: c_int = 64;
+/// Those that programs can have handlers of; numbers 32 and 33 are the C library's own, and not delayed.
+const SIGNALS: [RangeInclusive<c_int>; 2] = [1..=31, 34..=64];
 
 /// The process belongs to a session: its calls may be stopped.
 pub(crate) fn begin() {
     IS_FENCED.store(true, Ordering::Relaxed);
+    begin_end();
 }
 
 /// A handler without SA_RESTART is about to be set for a signal.
 pub(crate) fn interrupts(signal: c_int) {
-    if (1..=SIGNALS).contains(&signal) && !FAULTS.contains(&signal) {
-        INTERRUPTING.fetch_or(1 << (signal - 1), Ordering::Relaxed);
+    let is_known = SIGNALS.iter().any(|signals| signals.contains(&signal));
+    if is_known && !FAULTS.contains(&signal) {
+        SET.fetch_or(bit(signal), Ordering::Relaxed);
     }
 }
 
-/// The signals to be held back; 0: none, or the process belongs to no session.
+fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The signals to be held back, which have such a handler now; 0: none, or the process belongs to no session.
 #[inline]
 fn interrupting() -> u64 {
-    if IS_FENCED.load(Ordering::Relaxed) { INTERRUPTING.load(Ordering::Relaxed) } else { 0 }
+    let set = if IS_FENCED.load(Ordering::Relaxed) { SET.load(Ordering::Relaxed) } else { 0 };
+    if set == 0 { 0 } else { handled_now(set) }
+}
+
+#[cold]
+fn handled_now(set: u64) -> u64 {
+    let signals = SIGNALS.into_iter().flatten().filter(|signal| set & bit(*signal) != 0);
+    signals.filter(|signal| sys::interrupts(*signal)).map(bit).fold(0, |one, other| one | other)
+}
+
+/// Whether a signal may interrupt a call that is stopped.
+pub(crate) fn may_interrupt() -> bool {
+    interrupting() != 0
 }
 
 /// Makes a call during which such signals are held back.
@@ -70,8 +91,9 @@ pub(crate) fn hold_at_file<T>(Path(at, path): Path, call: impl FnOnce() -> T) ->
     hold_if(waits_for_nobody, call)
 }
 
+/// The same if `holds` says so; it is asked only if there is such a signal.
 #[inline]
-fn hold_if<T>(holds: impl FnOnce() -> bool, call: impl FnOnce() -> T) -> T {
+pub(crate) fn hold_if<T>(holds: impl FnOnce() -> bool, call: impl FnOnce() -> T) -> T {
     let signals = interrupting();
     if signals == 0 || !holds() {
         return call();
@@ -79,7 +101,10 @@ fn hold_if<T>(holds: impl FnOnce() -> bool, call: impl FnOnce() -> T) -> T {
     // No destructor restores the signals: a thread may be cancelled in the call.
     let Ok(signals) = sys::hold_signals(signals) else { return call() };
     let result = call();
+    // Handlers run in between.
+    let errno = sys::errno();
     sys::set_signals(signals);
+    sys::set_errno(errno);
     result
 }
 
@@ -98,7 +123,7 @@ pub(crate) fn hold_to_the_end() {
 pub(crate) fn repeat(mut call: impl FnMut() -> c_int) -> c_int {
     loop {
         let result = call();
-        if result != -1 || interrupting() == 0 || sys::errno() != libc::EINTR {
+        if result != -1 || sys::errno() != libc::EINTR || !may_interrupt() {
             return result;
         }
     }
@@ -109,22 +134,28 @@ pub(crate) fn repeat(mut call: impl FnMut() -> c_int) -> c_int {
 pub(crate) fn repeat_returned(mut call: impl FnMut() -> c_int) -> c_int {
     loop {
         let result = call();
-        if result != libc::EINTR || interrupting() == 0 {
+        if result != libc::EINTR || !may_interrupt() {
             return result;
         }
     }
 }
 
-/// exit(3) ends with a call of the C library's own, in which signals cannot be held back. So from here on they interrupt no call.
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;
-
-#[cfg(not(test))]
-extern "C" fn end() {
-    let signals = interrupting();
-    for signal in (1..=SIGNALS).filter(|signal| signals >> (signal - 1) & 1 != 0) {
-        sys::restart_after(signal);
+/// The last call of exit(3) is the C library's own, in which signals cannot be held back: from here on they interrupt no call. To be called when the
+/// library is loaded: what is noted before the program begins is done after the destructors of all libraries.
+fn begin_end() {
+    unsafe extern "C" {
+        fn __cxa_atexit(
+            function: extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+            library: *mut c_void,
+        ) -> c_int;
     }
+    extern "C" fn end(_: *mut c_void) {
+        let signals = interrupting();
+        let held = SIGNALS.into_iter().flatten().filter(|signal| signals & bit(*signal) != 0);
+        held.for_each(sys::restart_after);
+    }
+    // Of no library: the one that ends first would be asked for it. If it fails, signals interrupt as before.
+    // SAFETY: the function takes what is given, and this library is never unloaded.
+    unsafe { __cxa_atexit(end, ptr::null_mut(), ptr::null_mut()) };
 }

@@ -479,24 +479,61 @@ pub(crate) fn hold_signals(signals: u64) -> Result<u64> {
     Ok(before)
 }
 
-/// Has calls go on after a signal's handler from now on (sigaction(2), SA_RESTART), if it has one.
-#[cfg(not(test))]
-pub(crate) fn restart_after(signal: c_int) {
-    /// `struct sigaction` of the kernel (asm/signal.h).
-    #[repr(C)]
-    struct Action {
-        handler: usize,
-        flags: u64,
-        restorer: usize,
-        mask: u64,
-    }
+/// `struct sigaction` of the kernel (asm/signal.h).
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// A signal's handler without SA_RESTART, if it has one now (sigaction(2)).
+fn interrupting_action(signal: c_int) -> Option<Action> {
     let mut action = Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-    let bytes = size_of::<u64>();
-    let got = plain!(libc::SYS_rt_sigaction, signal, 0, &raw mut action, bytes);
-    if got.is_ok() && !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
+    plain!(libc::SYS_rt_sigaction, signal, 0, &raw mut action, size_of::<u64>()).ok()?;
+    let is_handled = !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN);
+    (is_handled && action.flags & libc::SA_RESTART as u64 == 0).then_some(action)
+}
+
+/// Whether a signal's handler interrupts calls.
+pub(crate) fn interrupts(signal: c_int) -> bool {
+    interrupting_action(signal).is_some()
+}
+
+/// Has calls go on after a signal's handler from now on.
+pub(crate) fn restart_after(signal: c_int) {
+    if let Some(mut action) = interrupting_action(signal) {
         action.flags |= libc::SA_RESTART as u64;
-        let _ = plain!(libc::SYS_rt_sigaction, signal, &raw const action, 0, bytes);
+        let _ = plain!(libc::SYS_rt_sigaction, signal, &raw const action, 0, size_of::<u64>());
     }
+}
+
+/// An option of a socket (getsockopt(2)).
+fn option<T: Copy>(fd: c_int, level: c_int, name: c_int, mut value: T) -> Result<T> {
+    let mut len = size_of::<T>() as u32;
+    plain!(libc::SYS_getsockopt, fd, level, name, &raw mut value, &raw mut len)?;
+    Ok(value)
+}
+
+/// Whether closing a descriptor may wait until what a socket was given is sent (SO_LINGER, socket(7)).
+pub(crate) fn lingers(fd: c_int) -> bool {
+    let none = libc::linger { l_onoff: 0, l_linger: 0 };
+    option(fd, libc::SOL_SOCKET, libc::SO_LINGER, none).is_ok_and(|linger| linger.l_onoff != 0)
+}
+
+/// Whether connect(2) waits for nobody: the socket does not block, or has no connections.
+pub(crate) fn connects_at_once(fd: c_int) -> bool {
+    fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+        || option(fd, libc::SOL_SOCKET, libc::SO_TYPE, 0) == Ok(libc::SOCK_DGRAM)
+}
+
+/// Whether a socket of TCP is not connected, nor on its way to be (TCP_INFO, tcp(7)).
+pub(crate) fn is_closed_tcp(fd: c_int) -> bool {
+    /// `TCP_CLOSE` (net/tcp_states.h).
+    const CLOSE: u8 = 7;
+    // The first byte is the state.
+    option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0_u8; 8]).is_ok_and(|info| info[0] == CLOSE)
 }
 
 /// Whether the kernel is of this version or a later one (uname(2)).

@@ -1,12 +1,14 @@
 // Makes calls that no signal interrupts (signal(7)), while signals with a handler without SA_RESTART keep coming. Prints each call
 // that failed, with how many times with EINTR.
 //
-//   interrupted_calls calls DIRECTORY TIMES    each call TIMES times, on files in DIRECTORY
+//   interrupted_calls calls DIRECTORY TIMES    each call TIMES times, on files in DIRECTORY; the file PROMISED, if it is
+//                                              in the environment, is synced before each
 //   interrupted_calls ends PROGRAM TIMES       children that call _exit(2) and exit(3), and that execute PROGRAM
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +38,8 @@ static void signals_every(int microseconds) {
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+static int promised = -1;
+
 // Prepares and tidies up: repeated, whatever interrupts it.
 #define SURELY(call) while ((call) == -1 && errno == EINTR)
 
@@ -44,6 +48,8 @@ static void signals_every(int microseconds) {
         int interrupted = 0, failed = 0, code = 0;                                                    \
         for (int i = 0; i < times; i++) {                                                             \
             before;                                                                                   \
+            if (promised >= 0)                                                                        \
+                fsync(promised);                                                                      \
             errno = 0;                                                                                \
             if ((long)(call) == -1) {                                                                 \
                 interrupted += errno == EINTR;                                                        \
@@ -70,6 +76,7 @@ static void calls(int times) {
     struct timespec stamps[2] = {{1, 0}, {1, 0}};
     struct timeval moments[2] = {{1, 0}, {1, 0}};
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "socket"};
+    struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_port = 1};
     union sigval none = {0};
     FILE *stream;
     DIR *listing;
@@ -114,6 +121,7 @@ static void calls(int times) {
     TRY("close of a pipe", SURELY(pipe(pair)), close(pair[0]) | close(pair[1]), );
     TRY("close of a socket", SURELY(socketpair(AF_UNIX, SOCK_STREAM, 0, pair)), close(pair[0]) | close(pair[1]), );
     TRY("closedir", listing = NULL; while (!listing) listing = opendir("."), closedir(listing), );
+    TRY("pipe", , pipe(pair), SURELY(close(pair[0])); SURELY(close(pair[1])));
     TRY("dup2", , dup2(f, 900), );
     TRY("dup3", , dup3(f, 900, O_CLOEXEC), );
 
@@ -133,6 +141,8 @@ static void calls(int times) {
     TRY("fsync elsewhere", , fsync(elsewhere), );
     TRY("mmap", , is_null((map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, f, 0)) == MAP_FAILED ? NULL : map), munmap(map, 4096));
     TRY("kill", , kill(getpid(), 0), );
+    TRY("connect", SURELY(fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)),
+        connect(fd, (struct sockaddr *)&nobody, sizeof nobody) == -1 && errno == EINTR ? -1 : 0, SURELY(close(fd)));
     TRY("raise", , raise(SIGURG) ? -1 : 0, );
     TRY("sigqueue", , sigqueue(getpid(), SIGURG, none), );
     TRY("setsockopt", SURELY(fd = socket(AF_INET, SOCK_STREAM, 0)), setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), SURELY(close(fd)));
@@ -182,6 +192,8 @@ int main(int count, char **arguments) {
         return 0;
     }
     if (chdir(arguments[2]))
+        return 2;
+    if (getenv("PROMISED") && (promised = open(getenv("PROMISED"), O_RDWR | O_CREAT, 0644)) < 0)
         return 2;
     calls(times);
     // Fewer would show nothing.

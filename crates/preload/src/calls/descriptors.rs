@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use super::credentials::outside;
 use super::data::may_be_cancelled;
 use super::interpose;
-use crate::held::hold;
-use crate::{connection, description, leave, position, session, table};
+use crate::held::{hold, hold_if};
+use crate::{connection, description, leave, position, session, sys, table};
 
 interpose! {
     fn close(fd: c_int) -> c_int as next {
@@ -15,7 +15,7 @@ interpose! {
         }
         table::closing(fd);
         may_be_cancelled!();
-        let closed = session::close(fd).unwrap_or_else(|| hold(|| next(fd)));
+        let closed = session::close(fd).unwrap_or_else(|| hold_if(|| !sys::lingers(fd), || next(fd)));
         table::opened(fd);
         closed
     }

@@ -7,7 +7,7 @@ use libc::{FILE, sockaddr, socklen_t};
 
 use super::data::may_be_cancelled;
 use super::interpose;
-use crate::held::{hold, hold_at_file, hold_on_file};
+use crate::held::{hold, hold_at_file, hold_if};
 use crate::session::Path;
 use crate::{session, stream, sys, table};
 
@@ -101,11 +101,11 @@ interpose! {
     }
 
     fn pipe(ends: *mut c_int) -> c_int as next {
-        both_opened(ends, next(ends))
+        both_opened(ends, hold(|| next(ends)))
     }
 
     fn pipe2(ends: *mut c_int, flags: c_int) -> c_int as next {
-        both_opened(ends, next(ends, flags))
+        both_opened(ends, hold(|| next(ends, flags)))
     }
 
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int as next {
@@ -139,12 +139,14 @@ interpose! {
 
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
         stream_closing(stream);
-        stream_opened(stream_by(path, mode, || next(path, mode, stream)))
+        let call = || next(path, mode, stream);
+        stream_opened(if is_of_file(stream) { stream_by(path, mode, call) } else { call() })
     }
 
     fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
         stream_closing(stream);
-        stream_opened(stream_by(path, mode, || next(path, mode, stream)))
+        let call = || next(path, mode, stream);
+        stream_opened(if is_of_file(stream) { stream_by(path, mode, call) } else { call() })
     }
 
     fn fflush(stream: *mut FILE) -> c_int as next {
@@ -208,11 +210,16 @@ fn stream_by(
 
 /// A call that may write what a stream has buffered.
 fn on_stream(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
-    if stream.is_null() {
-        return call();
-    }
-    // SAFETY: the program vouches that it is a stream.
-    hold_on_file(unsafe { libc::fileno(stream) }, call)
+    hold_if(|| is_of_file(stream), call)
+}
+
+/// Whether a stream is a regular file's, and not one in memory or of a pipe.
+fn is_of_file(stream: *mut FILE) -> bool {
+    let errno = sys::errno();
+    // SAFETY: the program vouches that it is a stream, or null.
+    let fd = if stream.is_null() { -1 } else { unsafe { libc::fileno(stream) } };
+    sys::set_errno(errno);
+    sys::place(fd).is_ok_and(sys::Place::is_file)
 }
 
 fn both_opened(ends: *const c_int, result: c_int) -> c_int {

@@ -1,6 +1,6 @@
 //! Calls that are made beside signals ([`crate::held`]), and those that say which signals interrupt.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{
     FILE, dev_t, gid_t, id_t, key_t, mode_t, pid_t, pthread_t, sighandler_t, sigval, sockaddr,
@@ -8,7 +8,8 @@ use libc::{
 };
 
 use super::interpose;
-use crate::held::{hold, hold_on_file, interrupts, repeat, repeat_returned};
+use crate::held::{hold, hold_if, interrupts, may_interrupt, repeat, repeat_returned};
+use crate::sys;
 
 /// Defines calls during which signals are held back.
 macro_rules! interpose_held {
@@ -54,6 +55,11 @@ interpose_held! {
     fn fremovexattr(fd: c_int, name: *const c_char) -> c_int;
     fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn shm_unlink(name: *const c_char) -> c_int;
+    fn sem_open(name: *const c_char, flags: c_int, mode: mode_t, value: c_uint) -> *mut c_void;
+    fn sem_unlink(name: *const c_char) -> c_int;
+    fn mq_open(name: *const c_char, flags: c_int, mode: mode_t, limits: *const c_void) -> c_int;
+    fn mq_unlink(name: *const c_char) -> c_int;
+    fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
     fn shmget(key: key_t, len: usize, flags: c_int) -> c_int;
     fn shmctl(id: c_int, command: c_int, buffer: *mut c_void) -> c_int;
     fn semget(key: key_t, count: c_int, flags: c_int) -> c_int;
@@ -95,7 +101,20 @@ interpose! {
     }
 
     fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int as next {
-        hold_on_file(fd, || next(fd, request, argument))
+        let waits_for_nobody =
+            || sys::place(fd).is_ok_and(|place| place.is_file() || place.is_pipe_or_socket());
+        hold_if(waits_for_nobody, || next(fd, request, argument))
+    }
+
+    fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int as next {
+        loop {
+            let connected = hold_if(|| sys::connects_at_once(fd), || next(fd, address, len));
+            // A program takes an interrupted connect(2) for one that is under way.
+            let is_interrupted = connected == -1 && sys::errno() == libc::EINTR;
+            if !is_interrupted || !may_interrupt() || !sys::is_closed_tcp(fd) {
+                return connected;
+            }
+        }
     }
 
     fn tmpfile() -> *mut FILE as next {
@@ -122,10 +141,6 @@ interpose! {
         repeat(|| next(process, signal, value))
     }
 
-    fn pthread_kill(thread: pthread_t, signal: c_int) -> c_int as next {
-        repeat_returned(|| next(thread, signal))
-    }
-
     fn pthread_sigqueue(thread: pthread_t, signal: c_int, value: sigval) -> c_int as next {
         repeat_returned(|| next(thread, signal, value))
     }
@@ -135,13 +150,16 @@ interpose! {
         action: *const libc::sigaction,
         before: *mut libc::sigaction,
     ) -> c_int as next {
-        // SAFETY: the program vouches that it is one, or null.
-        if let Some(action) = unsafe { action.as_ref() }
-            && action.sa_flags & libc::SA_RESTART == 0
-            && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
-        {
-            interrupts(signal);
-        }
+        note(signal, action);
+        next(signal, action, before)
+    }
+
+    fn __sigaction(
+        signal: c_int,
+        action: *const libc::sigaction,
+        before: *mut libc::sigaction,
+    ) -> c_int as next {
+        note(signal, action);
         next(signal, action, before)
     }
 
@@ -166,5 +184,16 @@ interpose! {
     fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t as next {
         interrupts(signal);
         next(signal, handler)
+    }
+}
+
+/// The handler of a signal is about to be set.
+fn note(signal: c_int, action: *const libc::sigaction) {
+    // SAFETY: the program vouches that it is one, or null.
+    if let Some(action) = unsafe { action.as_ref() }
+        && action.sa_flags & libc::SA_RESTART == 0
+        && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+    {
+        interrupts(signal);
     }
 }

@@ -8,9 +8,10 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, 
 use super::descriptors::standard_replaced;
 use super::interpose;
 use crate::attach::{after_fork, before_fork};
-use crate::held::{hold_to_the_end, repeat};
+use crate::held::{hold, hold_to_the_end, may_interrupt, repeat};
 use crate::leave::{before_program, before_spawn};
 use crate::next::{Next, find_at_load};
+use crate::sys;
 
 type Words = *const *mut c_char;
 
@@ -82,7 +83,12 @@ interpose! {
 
     fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE as next {
         before_program();
-        next(command, kind)
+        loop {
+            let stream = next(command, kind);
+            if !stream.is_null() || sys::errno() != libc::EINTR || !may_interrupt() {
+                return stream;
+            }
+        }
     }
 
     fn _exit(status: c_int) -> () as next {
@@ -111,14 +117,14 @@ interpose! {
 
     fn daemon(stay: c_int, keep: c_int) -> c_int as next {
         let locked = before_fork();
-        let result = next(stay, keep);
+        let result = hold(|| next(stay, keep));
         after_fork(locked);
         standard_replaced();
         result
     }
 
     fn login_tty(fd: c_int) -> c_int as next {
-        let result = next(fd);
+        let result = hold(|| next(fd));
         standard_replaced();
         result
     }
