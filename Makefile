@@ -8,6 +8,7 @@
 #   make crash-test power cuts: simulated ones at every device request, and of emulated disks
 #   make crash-test-bucket  500 kills of the daemon, of weir-bucket and of the store beneath a program that saves files (a quarter of an hour);
 #                   with WEIR_STORE=minio on MinIO
+#   make crash-test-external  2,030 kills and power cuts of seven loads in sessions, with an observer outside (half an hour)
 #   make crash-test-names  200,000 simulated cuts of names and data together, and of their recoveries
 #   make miri       the lane's accesses to shared memory under Miri, where a nightly toolchain has it (minutes)
 #   make fuzz       everything that reads what others can write, fuzzed: three minutes a target
@@ -40,7 +41,7 @@ BENCH := target/release/weir-bench
 
 NBW_JSON ?= $(BENCH_DIR)/nbw.json
 
-.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-bucket crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-bucket bench-advise bench-nbw bench-paper lint install uninstall package clean
+.PHONY: all build checked setup setup-run setup-bench setup-test demo test test-all test-long coverage crash-test crash-test-bucket crash-test-external crash-test-names miri fuzz bench bench-lane bench-names bench-sync bench-bucket bench-advise bench-nbw bench-paper lint install uninstall package clean
 
 all: build
 
@@ -91,6 +92,10 @@ coverage: setup-test
 crash-test: setup checked
 	$(CARGO) run --profile checked -p weir-sim --bin weir-sim -- --cuts 0..60
 	tests/run --long redo-log-cut promises-cuts lane-kill
+
+# The loads of external synchrony, each killed and its power cut, with an observer outside: 145 of each for each of seven loads.
+crash-test-external: setup checked
+	WEIR_ROUNDS=145 tests/run --long "external script" "external pipe" "external keys" "external redis" "external postgres" "external mariadb" "external status"
 
 crash-test-bucket: setup checked
 	tests/run --long "bucket-faults kills"
