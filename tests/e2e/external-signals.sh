@@ -20,6 +20,7 @@ promised)
     mkdir "$WORK/other" "$WORK/at"
     "$WEIR" mount "$WORK/other" "$WORK/at" "${COMMIT[@]}"
     export PROMISED=$WORK/at/promised
+    times=100
     ;;
 ends) what=ends plain=/bin/true session=/bin/true times=600 ;;
 esac

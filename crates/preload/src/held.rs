@@ -9,8 +9,8 @@
 //! Owns: which signals have, or had, such a handler. Handlers that are set by a system call of the program's own are not known.
 //!
 //! Invariants:
-//! - calls that a signal may interrupt without a session (a write to a pipe, a lock that is waited for) are not made here; those that may rarely wait for
-//!   others are (for a lease, fcntl(2), or where a file system of another server does not answer), and signals are then late;
+//! - calls that wait for others, and that a signal interrupts without a session (a write to a pipe, a lock that is waited for), are not made here; calls that rarely do are (for a lease,
+//!   for a server's file system, an allocation on tmpfs), and such a signal's handler is then late;
 //! - nothing is changed in processes that belong to no session.
 
 use std::ffi::{c_int, c_void};
@@ -51,10 +51,16 @@ fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// The signals to be held back, which have such a handler now; 0: none, or the process belongs to no session.
+/// The signals that have, or had, such a handler; 0: none, or the process belongs to no session.
+#[inline]
+fn noted() -> u64 {
+    if IS_FENCED.load(Ordering::Relaxed) { SET.load(Ordering::Relaxed) } else { 0 }
+}
+
+/// The signals to be held back, which have such a handler now.
 #[inline]
 fn interrupting() -> u64 {
-    let set = if IS_FENCED.load(Ordering::Relaxed) { SET.load(Ordering::Relaxed) } else { 0 };
+    let set = noted();
     if set == 0 { 0 } else { handled_now(set) }
 }
 
@@ -64,9 +70,9 @@ fn handled_now(set: u64) -> u64 {
     signals.filter(|signal| sys::interrupts(*signal)).map(bit).fold(0, |one, other| one | other)
 }
 
-/// Whether a signal may interrupt a call that is stopped.
-pub(crate) fn may_interrupt() -> bool {
-    interrupting() != 0
+/// Whether a signal may have interrupted a call that was stopped: its handler may be another one by now.
+pub(crate) fn may_have_interrupted() -> bool {
+    noted() != 0
 }
 
 /// Makes a call during which such signals are held back.
@@ -81,11 +87,11 @@ pub(crate) fn hold_on_file<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
     hold_if(|| sys::place(fd).is_ok_and(sys::Place::is_file), call)
 }
 
-/// The same if the path names nothing yet, or a regular file or a directory: opening a FIFO or a terminal may wait.
+/// The same if the path names nothing yet, a regular file, a directory or a device like /dev/null: opening a FIFO or a terminal may wait.
 #[inline]
 pub(crate) fn hold_at_file<T>(Path(at, path): Path, call: impl FnOnce() -> T) -> T {
     let waits_for_nobody = || match sys::place_at(at, path, 0) {
-        Ok(place) => place.is_file(),
+        Ok(place) => place.is_file() || place.is_memory(),
         Err(Errno(errno)) => errno == libc::ENOENT,
     };
     hold_if(waits_for_nobody, call)
@@ -123,18 +129,7 @@ pub(crate) fn hold_to_the_end() {
 pub(crate) fn repeat(mut call: impl FnMut() -> c_int) -> c_int {
     loop {
         let result = call();
-        if result != -1 || sys::errno() != libc::EINTR || !may_interrupt() {
-            return result;
-        }
-    }
-}
-
-/// The same for calls that return the error number.
-#[inline]
-pub(crate) fn repeat_returned(mut call: impl FnMut() -> c_int) -> c_int {
-    loop {
-        let result = call();
-        if result != libc::EINTR || !may_interrupt() {
+        if result != -1 || sys::errno() != libc::EINTR || noted() == 0 {
             return result;
         }
     }

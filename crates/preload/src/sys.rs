@@ -229,6 +229,8 @@ pub(crate) struct Place {
     has_major: bool,
     /// It has no name any more.
     is_removed: bool,
+    /// It is a device of the kernel's memory, as /dev/null is (mem(4), null(4)).
+    is_memory: bool,
 }
 
 impl Place {
@@ -263,6 +265,11 @@ impl Place {
         self.is_removed
     }
 
+    /// Whether it is a device like /dev/null.
+    pub(crate) fn is_memory(self) -> bool {
+        self.is_memory
+    }
+
     /// Whether it is a FIFO, a pipe or a socket.
     pub(crate) fn is_pipe_or_socket(self) -> bool {
         matches!(self.mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK)
@@ -279,6 +286,8 @@ pub(crate) fn place_at(at: c_int, path: *const libc::c_char, flags: c_int) -> Re
     let mut statx = MaybeUninit::<libc::statx>::uninit();
     let flags = flags | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
     const MOUNT: u32 = 0x4000;
+    /// `MEM_MAJOR` (linux/major.h).
+    const MEMORY_MAJOR: u32 = 1;
     let mask = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_NLINK | MOUNT;
     plain!(libc::SYS_statx, at, path, flags, mask, statx.as_mut_ptr())?;
     // SAFETY: the kernel filled it.
@@ -290,6 +299,8 @@ pub(crate) fn place_at(at: c_int, path: *const libc::c_char, flags: c_int) -> Re
         mode: u32::from(statx.stx_mode),
         has_major: statx.stx_dev_major != 0,
         is_removed: statx.stx_nlink == 0,
+        is_memory: u32::from(statx.stx_mode) & libc::S_IFMT == libc::S_IFCHR
+            && statx.stx_rdev_major == MEMORY_MAJOR,
     })
 }
 
@@ -519,7 +530,8 @@ fn option<T: Copy>(fd: c_int, level: c_int, name: c_int, mut value: T) -> Result
 /// Whether closing a descriptor may wait until what a socket was given is sent (SO_LINGER, socket(7)).
 pub(crate) fn lingers(fd: c_int) -> bool {
     let none = libc::linger { l_onoff: 0, l_linger: 0 };
-    option(fd, libc::SOL_SOCKET, libc::SO_LINGER, none).is_ok_and(|linger| linger.l_onoff != 0)
+    option(fd, libc::SOL_SOCKET, libc::SO_LINGER, none)
+        .is_ok_and(|linger| linger.l_onoff != 0 && linger.l_linger != 0)
 }
 
 /// Whether connect(2) waits for nobody: the socket does not block, or has no connections.

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use super::credentials::outside;
 use super::data::may_be_cancelled;
 use super::interpose;
-use crate::held::{hold, hold_if};
+use crate::held::{hold, repeat};
 use crate::{connection, description, leave, position, session, sys, table};
 
 interpose! {
@@ -15,7 +15,11 @@ interpose! {
         }
         table::closing(fd);
         may_be_cancelled!();
-        let closed = session::close(fd).unwrap_or_else(|| hold_if(|| !sys::lingers(fd), || next(fd)));
+        let closed = session::close(fd).unwrap_or_else(|| match sys::lingers(fd) {
+            // A signal ends the waiting of one that was made, without an error.
+            true => repeat(|| next(fd)),
+            false => hold(|| next(fd)),
+        });
         table::opened(fd);
         closed
     }

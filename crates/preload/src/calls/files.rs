@@ -7,7 +7,7 @@ use libc::{FILE, sockaddr, socklen_t};
 
 use super::data::may_be_cancelled;
 use super::interpose;
-use crate::held::{hold, hold_at_file, hold_if};
+use crate::held::{hold, hold_at_file, hold_if, may_have_interrupted};
 use crate::session::Path;
 use crate::{session, stream, sys, table};
 
@@ -29,11 +29,11 @@ interpose! {
     }
 
     fn __open_2(path: *const c_char, flags: c_int) -> c_int as next {
-        table::opened(next(path, flags))
+        opened(Path(libc::AT_FDCWD, path), flags, || next(path, flags))
     }
 
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int as next {
-        table::opened(next(path, flags))
+        opened(Path(libc::AT_FDCWD, path), flags, || next(path, flags))
     }
 
     fn openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as next {
@@ -53,11 +53,11 @@ interpose! {
     }
 
     fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
-        table::opened(next(at, path, flags))
+        opened(Path(at, path), flags, || next(at, path, flags))
     }
 
     fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int as next {
-        table::opened(next(at, path, flags))
+        opened(Path(at, path), flags, || next(at, path, flags))
     }
 
     fn creat(path: *const c_char, mode: c_uint) -> c_int as next {
@@ -138,18 +138,24 @@ interpose! {
     }
 
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
+        stream_emptied(stream);
         stream_closing(stream);
         let call = || next(path, mode, stream);
         stream_opened(if is_of_file(stream) { stream_by(path, mode, call) } else { call() })
     }
 
     fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as next {
+        stream_emptied(stream);
         stream_closing(stream);
         let call = || next(path, mode, stream);
         stream_opened(if is_of_file(stream) { stream_by(path, mode, call) } else { call() })
     }
 
     fn fflush(stream: *mut FILE) -> c_int as next {
+        if stream_written(stream) { on_stream(stream, || next(stream)) } else { libc::EOF }
+    }
+
+    fn fflush_unlocked(stream: *mut FILE) -> c_int as next {
         if stream_written(stream) { on_stream(stream, || next(stream)) } else { libc::EOF }
     }
 
@@ -206,6 +212,14 @@ fn stream_by(
     // SAFETY: the program vouches that it is a string, or null.
     let makes = !mode.is_null() && matches!(unsafe { *mode }.cast_unsigned(), b'w' | b'a');
     if makes { hold_at_file(Path(libc::AT_FDCWD, path), call) } else { call() }
+}
+
+/// What a stream has buffered for a file is written before the stream gets another file: the C library does not report that it failed.
+fn stream_emptied(stream: *mut FILE) {
+    if may_have_interrupted() && is_of_file(stream) {
+        // SAFETY: this library's own; the program vouches that it is a stream.
+        unsafe { fflush(stream) };
+    }
 }
 
 /// A call that may write what a stream has buffered.

@@ -1,14 +1,14 @@
 //! Calls that are made beside signals ([`crate::held`]), and those that say which signals interrupt.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use libc::{
-    FILE, dev_t, gid_t, id_t, key_t, mode_t, pid_t, pthread_t, sighandler_t, sigval, sockaddr,
-    socklen_t, timespec, timeval, uid_t, utimbuf,
+    FILE, dev_t, gid_t, id_t, key_t, mode_t, pid_t, sighandler_t, sigval, sockaddr, socklen_t,
+    timespec, timeval, uid_t, utimbuf,
 };
 
 use super::interpose;
-use crate::held::{hold, hold_if, interrupts, may_interrupt, repeat, repeat_returned};
+use crate::held::{hold, hold_if, interrupts, may_have_interrupted, repeat};
 use crate::sys;
 
 /// Defines calls during which signals are held back.
@@ -53,13 +53,6 @@ interpose_held! {
     fn removexattr(path: *const c_char, name: *const c_char) -> c_int;
     fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int;
     fn fremovexattr(fd: c_int, name: *const c_char) -> c_int;
-    fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-    fn shm_unlink(name: *const c_char) -> c_int;
-    fn sem_open(name: *const c_char, flags: c_int, mode: mode_t, value: c_uint) -> *mut c_void;
-    fn sem_unlink(name: *const c_char) -> c_int;
-    fn mq_open(name: *const c_char, flags: c_int, mode: mode_t, limits: *const c_void) -> c_int;
-    fn mq_unlink(name: *const c_char) -> c_int;
-    fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
     fn shmget(key: key_t, len: usize, flags: c_int) -> c_int;
     fn shmctl(id: c_int, command: c_int, buffer: *mut c_void) -> c_int;
     fn semget(key: key_t, count: c_int, flags: c_int) -> c_int;
@@ -68,10 +61,8 @@ interpose_held! {
     fn msgctl(id: c_int, command: c_int, buffer: *mut c_void) -> c_int;
     fn setpriority(which: c_int, who: id_t, priority: c_int) -> c_int;
     fn nice(by: c_int) -> c_int;
-    fn pthread_cancel(thread: pthread_t) -> c_int;
     fn sync() -> ();
     fn syncfs(fd: c_int) -> c_int;
-    fn msync(address: *mut c_void, len: usize, flags: c_int) -> c_int;
     fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     fn listen(fd: c_int, waiting: c_int) -> c_int;
     fn shutdown(fd: c_int, how: c_int) -> c_int;
@@ -111,7 +102,7 @@ interpose! {
             let connected = hold_if(|| sys::connects_at_once(fd), || next(fd, address, len));
             // A program takes an interrupted connect(2) for one that is under way.
             let is_interrupted = connected == -1 && sys::errno() == libc::EINTR;
-            if !is_interrupted || !may_interrupt() || !sys::is_closed_tcp(fd) {
+            if !is_interrupted || !may_have_interrupted() || !sys::is_closed_tcp(fd) {
                 return connected;
             }
         }
@@ -139,10 +130,6 @@ interpose! {
 
     fn sigqueue(process: pid_t, signal: c_int, value: sigval) -> c_int as next {
         repeat(|| next(process, signal, value))
-    }
-
-    fn pthread_sigqueue(thread: pthread_t, signal: c_int, value: sigval) -> c_int as next {
-        repeat_returned(|| next(thread, signal, value))
     }
 
     fn sigaction(

@@ -8,7 +8,7 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, 
 use super::descriptors::standard_replaced;
 use super::interpose;
 use crate::attach::{after_fork, before_fork};
-use crate::held::{hold, hold_to_the_end, may_interrupt, repeat};
+use crate::held::{hold, hold_to_the_end, may_have_interrupted, repeat};
 use crate::leave::{before_program, before_spawn};
 use crate::next::{Next, find_at_load};
 use crate::sys;
@@ -85,7 +85,7 @@ interpose! {
         before_program();
         loop {
             let stream = next(command, kind);
-            if !stream.is_null() || sys::errno() != libc::EINTR || !may_interrupt() {
+            if !stream.is_null() || sys::errno() != libc::EINTR || !may_have_interrupted() {
                 return stream;
             }
         }
@@ -117,8 +117,11 @@ interpose! {
 
     fn daemon(stay: c_int, keep: c_int) -> c_int as next {
         let locked = before_fork();
-        let result = hold(|| next(stay, keep));
-        after_fork(locked);
+        let result = hold(|| {
+            let result = next(stay, keep);
+            after_fork(locked);
+            result
+        });
         standard_replaced();
         result
     }
