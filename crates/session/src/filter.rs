@@ -135,9 +135,13 @@ const LOCKS: &[u32] = &[
     F_SETOWN_EX,
 ];
 
+/// asm-generic/ioctls.h.
+const TCGETS2: u32 = 0x802c_542a;
+
 /// Requests of ioctl(2) that ask, or change what only the process sees (ioctl_tty(2), ioctl(2)).
 const QUESTIONS: &[u32] = &[
     libc::TCGETS as u32,
+    TCGETS2,
     libc::TIOCGWINSZ as u32,
     libc::TIOCGPGRP as u32,
     libc::FIONREAD as u32,

@@ -525,22 +525,32 @@ impl Judge {
         flags: i32,
     ) -> io::Result<bool> {
         let task = Task(stopped.thread);
-        let (reader, writer) = rustix::pipe::pipe_with(
-            PipeFlags::from_bits_retain(flags as u32) | PipeFlags::CLOEXEC,
-        )?;
+        let flags_here = PipeFlags::from_bits_retain(flags as u32) | PipeFlags::CLOEXEC;
+        // This process may have fewer descriptors than the caller.
+        let Ok((reader, writer)) = rustix::pipe::pipe_with(flags_here) else { return Ok(false) };
         let (user, group) = task.user_and_group()?;
         if user != rustix::process::geteuid().as_raw()
             || group != rustix::process::getegid().as_raw()
         {
             // A program may open its pipe again by /dev/stdout, and is then asked for its permission.
-            rustix::fs::fchown(
+            let given = rustix::fs::fchown(
                 &reader,
                 Some(rustix::fs::Uid::from_raw(user)),
                 Some(rustix::fs::Gid::from_raw(group)),
-            )?;
+            );
+            if given.is_err() {
+                return Ok(false);
+            }
         }
-        // An address that is not the caller's is found out before it has descriptors.
-        match task.write_memory(address, &[0; 8]) {
+        // An address that is not the caller's is found out before it has descriptors. A call that fails leaves what was there.
+        let mut before = [0; 8];
+        let probed = match task.read_memory(address, &mut before) {
+            Ok(8) => task.write_memory(address, &before),
+            // Nobody knows what was there.
+            Ok(_) => return Ok(false),
+            Err(error) => Err(error),
+        };
+        match probed {
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Err(error),
             // The kernel makes the pipe: the page's file system may have to be asked, or this process may not look into the caller (ptrace(2)).
             Err(_) => return Ok(false),

@@ -309,6 +309,8 @@ pub(crate) fn run_program(
         Err(error) => return tell(Step::Tell(Event::CannotRun(error))),
     };
     tell(Step::Tell(Event::Started(program)));
+    // Members may outlive the program, and leave its directory so that its file system can be unmounted. If this fails, that waits.
+    let _ = rustix::process::chdir(c"/");
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(Some((process, status))) if process.as_raw_pid() as u32 == program => {

@@ -6,8 +6,8 @@
 //! commands find a daemon and ask it over [`control`]; [`run`] is for programs under 'weir run'.
 //!
 //! Invariants: no input causes a panic; every failure is one line on standard error and an exit status
-//! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `daemon::service`, `signals`
-//! and `run::forward` alone.
+//! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `daemon::service`, `signals`,
+//! `run::forward` and `run::ignored` alone.
 
 #![deny(unsafe_code)]
 
@@ -50,6 +50,7 @@ use std::process::ExitCode;
 use weir_control::{mounts, namespaces};
 
 fn main() -> ExitCode {
+    run::ignored::await_children();
     let cli = match invocation::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(refusal) => return refusal.report(),

@@ -5,6 +5,7 @@ pub mod forward;
 pub mod front;
 pub mod group;
 pub mod group_name;
+pub mod ignored;
 pub mod outcome;
 pub mod program;
 pub mod report;

@@ -203,8 +203,12 @@ Run a program, and the programs that it starts, with a library preloaded that re
 writes. On files of mounts these go through memory shared with the daemon (the lane), without a system call. \
 Everything that the library does not cover is done by the kernel as usual.
 
-The program replaces this command, and so keeps its exit status, signals and terminal. It must be run by the \
-daemon's user or one of --lane-users; otherwise it uses the mount through the kernel alone.";
+The program replaces this command, and so keeps its exit status, signals and terminal. With --report or --sync this \
+command waits for the program instead, forwards signals, and exits with its status, or with 128 and a signal's number. A \
+signal that is sent to both of them, as systemd does, reaches the program twice: set KillMode=mixed, and NotifyAccess=all \
+if it notifies; sockets and watchdogs of systemd are for this command's process, and are not found by the program.
+
+The program must be run by the daemon's user or one of --lane-users; otherwise it uses the mount through the kernel alone.";
 
 pub(super) const RUN_AFTER: &str = "\
 WHAT IS COVERED:

@@ -14,7 +14,7 @@ use crate::failure::{Failure, one_line};
 use crate::run::outcome::{cannot_run, status_code};
 use crate::run::program::{self, Program};
 use crate::run::tally::TallyFile;
-use crate::run::{external, forward, report};
+use crate::run::{external, forward, ignored, report};
 
 /// The library's file name.
 const LIBRARY: &str = "libweir_preload.so";
@@ -59,6 +59,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 fn command(program: &Program, name: &OsStr, rest: &[OsString]) -> Command {
     let mut command = Command::new(program.path());
     command.arg0(name).args(rest);
+    ignored::restore_in(&mut command);
     command
 }
 
