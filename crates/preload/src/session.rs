@@ -433,7 +433,11 @@ fn begun(len: usize, result: isize) -> Written {
     match usize::try_from(result) {
         Ok(done) if done < len => Written::Begun(done),
         Ok(_) => Written::Done(result),
-        Err(_) if matches!(-result as c_int, libc::EAGAIN | libc::EOPNOTSUPP) => Written::Begun(0),
+        Err(_)
+            if matches!(-result as c_int, libc::EAGAIN | libc::EOPNOTSUPP | libc::EINPROGRESS) =>
+        {
+            Written::Begun(0)
+        }
         Err(_) => Written::Done(returned(result)),
     }
 }

@@ -528,7 +528,7 @@ impl Judge {
         let flags_here = PipeFlags::from_bits_retain(flags as u32) | PipeFlags::CLOEXEC;
         // This process may have fewer descriptors than the caller.
         let Ok((reader, writer)) = rustix::pipe::pipe_with(flags_here) else { return Ok(false) };
-        let (user, group) = task.user_and_group()?;
+        let Ok((user, group)) = task.user_and_group() else { return Ok(false) };
         if user != rustix::process::geteuid().as_raw()
             || group != rustix::process::getegid().as_raw()
         {
@@ -542,19 +542,12 @@ impl Judge {
                 return Ok(false);
             }
         }
-        // An address that is not the caller's is found out before it has descriptors. A call that fails leaves what was there.
+        // An address that is not the caller's is found out before it has descriptors. A call that fails leaves what was there. If this process may not look
+        // into the caller, or a file system would have to be asked for the page, the kernel makes the pipe.
         let mut before = [0; 8];
-        let probed = match task.read_memory(address, &mut before) {
-            Ok(8) => task.write_memory(address, &before),
-            // Nobody knows what was there.
-            Ok(_) => return Ok(false),
-            Err(error) => Err(error),
-        };
-        match probed {
-            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Err(error),
-            // The kernel makes the pipe: the page's file system may have to be asked, or this process may not look into the caller (ptrace(2)).
-            Err(_) => return Ok(false),
-            Ok(()) => {}
+        let is_read = task.read_memory(address, &mut before).is_ok_and(|read| read == before.len());
+        if !is_read || task.write_memory(address, &before).is_err() {
+            return Ok(false);
         }
         let place = Place::of_descriptor(reader.as_fd())?;
         if self.pipes.len() >= PIPES_MAX {

@@ -155,8 +155,9 @@ interpose! {
         if stream_written(stream) { on_stream(stream, || next(stream)) } else { libc::EOF }
     }
 
+    // Another thread may have the stream's lock.
     fn fflush_unlocked(stream: *mut FILE) -> c_int as next {
-        if stream_written(stream) { on_stream(stream, || next(stream)) } else { libc::EOF }
+        on_stream(stream, || next(stream))
     }
 
     fn fclose(stream: *mut FILE) -> c_int as next {
