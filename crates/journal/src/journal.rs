@@ -7,7 +7,7 @@ use weir_log::{BLOCK_BYTES, Commit, Lsn, Record, Writer};
 use crate::retention::{Counts, Retention};
 use crate::segment::{Segment, Segments};
 
-/// Share of the log that is reserved for records that void earlier ones.
+/// Share of the log that is reserved for records that void earlier ones, and in part for those without which it is not freed.
 const SLACK_SHARE: u64 = 16;
 
 /// The group that names a holder: records name their holder once in each group.
@@ -142,7 +142,7 @@ impl<Holder: Copy + Ord> Journal<Holder> {
         self.writer.has_space(bytes + self.writer.capacity_bytes() / SLACK_SHARE)
     }
 
-    /// The same for a record without which the log is not freed: it may use half of that reserve, but for the last block.
+    /// The same for a record without which the log is not freed: of that reserve it leaves half, at least a block.
     pub fn has_last_space(&self, bytes: u64) -> bool {
         let left = self.writer.capacity_bytes() / SLACK_SHARE / 2;
         self.writer.has_space(bytes + left.max(BLOCK_BYTES as u64))

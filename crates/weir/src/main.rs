@@ -6,8 +6,8 @@
 //! commands find a daemon and ask it over [`control`]; [`run`] is for programs under 'weir run'.
 //!
 //! Invariants: no input causes a panic; every failure is one line on standard error and an exit status
-//! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `daemon::guard`, `daemon::service`, `signals`,
-//! `run::forward` and `run::ignored` alone.
+//! from [`failure`]; unsafe code is in `allocator`, `daemonize`, `control::server`, `daemon::guard`, `daemon::service`,
+//! `signals`, `run::external`, `run::forward` and `run::ignored` alone.
 
 #![deny(unsafe_code)]
 

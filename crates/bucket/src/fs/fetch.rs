@@ -446,7 +446,7 @@ impl Inner {
         }
     }
 
-    /// Memory for a unit of so many bytes. What was used before need not be made by the kernel, page by page.
+    /// Memory for a unit of `bytes`, empty: an evicted unit's if there is one. The kernel would fill new memory page by page.
     fn memory_for(&mut self, bytes: usize) -> BytesMut {
         let used = if bytes == UNIT as usize { self.free.pop() } else { None };
         used.unwrap_or_else(|| BytesMut::with_capacity(bytes))

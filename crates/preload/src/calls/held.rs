@@ -71,24 +71,16 @@ interpose_held! {
 
 interpose! {
     fn flock(fd: c_int, operation: c_int) -> c_int as next {
-        match operation & (libc::LOCK_NB | libc::LOCK_UN) {
-            0 => next(fd, operation),
-            _ => hold(|| next(fd, operation)),
-        }
+        let is_at_once = || operation & (libc::LOCK_NB | libc::LOCK_UN) != 0;
+        hold_if(is_at_once, || next(fd, operation))
     }
 
     fn lockf(fd: c_int, operation: c_int, len: i64) -> c_int as next {
-        match operation {
-            libc::F_LOCK => next(fd, operation, len),
-            _ => hold(|| next(fd, operation, len)),
-        }
+        hold_if(|| operation != libc::F_LOCK, || next(fd, operation, len))
     }
 
     fn lockf64(fd: c_int, operation: c_int, len: i64) -> c_int as next {
-        match operation {
-            libc::F_LOCK => next(fd, operation, len),
-            _ => hold(|| next(fd, operation, len)),
-        }
+        hold_if(|| operation != libc::F_LOCK, || next(fd, operation, len))
     }
 
     fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int as next {

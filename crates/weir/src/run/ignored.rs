@@ -1,7 +1,7 @@
 //! Signals that the caller ignores: a program that it executes ignores them, too (execve(2)).
 //!
-//! For two of them that takes work. Rust's runtime ignores SIGPIPE in this process, and gives programs that it starts the default; and whoever ignores
-//! SIGCHLD cannot wait for its children (wait(2)), which this program does.
+//! Two signals are changed on the way, and are restored here. Rust's runtime ignores SIGPIPE in this process, and resets it to its default in programs that
+//! the process starts. This process resets SIGCHLD to its default: while SIGCHLD is ignored, wait(2) does not return the status of children.
 //!
 //! Owns: what the caller ignored of these two when this program was loaded.
 
