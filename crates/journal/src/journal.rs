@@ -432,6 +432,20 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_frees_the_log_takes_half_of_what_is_reserved_for_voids() {
+        let mut journal = journal();
+        while journal.has_space(1) {
+            log(&mut journal, 1, &mut Named::default());
+        }
+        let reserve = journal.writer.capacity_bytes() / SLACK_SHARE;
+        let free = journal.writer.capacity_bytes() - journal.writer.used_bytes();
+        assert!(free <= reserve);
+        assert!(journal.has_last_space(free - reserve / 2));
+        assert!(!journal.has_last_space(free - reserve / 2 + 1));
+        assert!(journal.writer.has_space(free), "the rest is for voids");
+    }
+
+    #[test]
     fn what_an_orphan_needs_is_kept_until_all_of_home_is_synced() {
         let mut journal = journal();
         let (holder, mut retention) = (Kind::Directory(3), Retention::default());
